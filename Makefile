@@ -1,0 +1,84 @@
+# outbox: a PostgreSQL extension in C++20, built with PGXS.
+#
+#   make                    builds outbox.so       make WERROR=1     warnings are errors
+#   make install            installs it            make SANITIZE=undefined   with UBSan
+#   make check              all tests, through test/run
+#   make installcheck       regression and isolation tests on a running, installed server
+#   PG_CONFIG=...           chooses the server
+
+PG_CONFIG ?= pg_config
+EXTENSION  = outbox
+MODULE_big = outbox
+
+ifneq (,$(filter check,$(MAKECMDGOALS)))
+
+# PGXS has a target of this name that only says that it does nothing, and it
+# cannot be overridden quietly; so PGXS is left out when this one is asked for.
+# Other goals of the same command are made first.
+others := $(filter-out check,$(MAKECMDGOALS))
+.PHONY: check $(others)
+.NOTPARALLEL:
+check: $(others)
+	+test/run
+ifneq (,$(others))
+$(others):
+	$(MAKE) $@
+endif
+
+else
+
+here    := $(dir $(firstword $(MAKEFILE_LIST)))
+sources := $(sort $(patsubst $(here)%,%,$(wildcard $(here)src/*.cpp $(here)src/core/*.cpp)))
+OBJS     = $(sources:.cpp=.o)
+DATA     = $(sort $(patsubst $(here)%,%,$(wildcard $(here)sql/*.sql)))
+
+# No bitcode: JIT inlining has nothing to gain from this module.
+override with_llvm = no
+
+# Only what exports.txt lists leaves the library. PGDLLEXPORT is empty on 15, so
+# -fvisibility=hidden would hide the entry points as well.
+SHLIB_EXPORTS = exports.txt
+SHLIB_LINK   += -lstdc++
+
+# A directory named with -isystem is ignored where it comes again with -I: the
+# server's headers are not warned about, our own code is.
+PG_CPPFLAGS = -isystem $(shell $(PG_CONFIG) --includedir-server)
+PG_CXXFLAGS = -std=c++20 -Wextra
+ifneq (,$(filter-out 0,$(WERROR)))
+PG_CXXFLAGS += -Werror
+endif
+ifneq (,$(SANITIZE))
+PG_CXXFLAGS += -fsanitize=$(SANITIZE)
+SHLIB_LINK  += -fsanitize=$(SANITIZE)
+endif
+
+REGRESS   = $(sort $(patsubst $(here)test/sql/%.sql,%,$(wildcard $(here)test/sql/*.sql)))
+ISOLATION = $(sort $(patsubst $(here)test/specs/%.spec,%,$(wildcard $(here)test/specs/*.spec)))
+test_opts = --inputdir=$(srcdir)/test --outputdir=. --load-extension=outbox \
+	$(if $(filter-out 15,$(MAJORVERSION)),--expecteddir=$(srcdir))
+REGRESS_OPTS   = $(test_opts)
+ISOLATION_OPTS = $(test_opts)
+
+EXTRA_CLEAN = $(OBJS:.o=.d) .build-flags .build-objects
+
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+include $(PGXS)
+
+# Debian's PGXS has no dependency tracking.
+$(OBJS): %.o: %.cpp .build-flags
+	@$(MKDIR_P) $(@D)
+	$(CXX) $(CXXFLAGS) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+
+-include $(OBJS:.o=.d)
+
+# What is built with other flags, or without a file that is gone, is built anew.
+$(shlib): .build-objects
+.build-flags: stamp = $(CXX) $(CXXFLAGS) $(CPPFLAGS)
+.build-objects: stamp = $(OBJS) $(SHLIB_LINK)
+.build-flags .build-objects: FORCE
+	@echo '$(stamp)' | cmp -s - $@ || echo '$(stamp)' >$@
+
+.PHONY: FORCE
+FORCE:
+
+endif

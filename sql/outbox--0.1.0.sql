@@ -1,0 +1,822 @@
+/* outbox 0.1.0: the complete install script.
+ *
+ * What it guarantees: every object lives in schema outbox, belongs to the role
+ * outbox_owner (which cannot log in and is no superuser), carries a COMMENT and
+ * gives PUBLIC nothing. messages and attempts are append-only for everybody.
+ *
+ * The parents of the two partitioned tables carry neither index nor check: each
+ * leaf has its own, complete set, so that a dump restores cleanly and a detached
+ * leaf stays as protected as an attached one.
+ */
+\echo Use "CREATE EXTENSION outbox" to load this file. \quit
+
+---------------------------------------------------------------- roles
+
+DO LANGUAGE plpgsql $roles$
+DECLARE
+	wanted record;
+	existing record;
+BEGIN
+	FOR wanted IN
+		SELECT * FROM (VALUES
+			('outbox_owner', 'owns all objects of the extension outbox'),
+			('outbox_ingest', 'outbox: may enqueue'),
+			('outbox_executor', 'outbox: may claim, complete, renew, release and repair'),
+			('outbox_operator', 'outbox: administers queues, cancels, replays, maintains'),
+			('outbox_readonly', 'outbox: reads tables and views'),
+			('outbox_auditor', 'outbox: reads tables and views')) AS v(name, meaning)
+	LOOP
+		SELECT rolcanlogin, rolsuper, rolcreaterole, rolbypassrls INTO existing
+		FROM pg_catalog.pg_roles WHERE rolname = wanted.name;
+		IF NOT FOUND THEN
+			EXECUTE pg_catalog.format('CREATE ROLE %I NOLOGIN', wanted.name);
+			EXECUTE pg_catalog.format('COMMENT ON ROLE %I IS %L', wanted.name, wanted.meaning);
+		ELSIF existing.rolcanlogin OR existing.rolsuper OR existing.rolcreaterole OR existing.rolbypassrls THEN
+			RAISE EXCEPTION 'role "%" exists and has more rights than the extension may build on', wanted.name
+				USING ERRCODE = 'invalid_role_specification',
+					DETAIL = 'It can log in, is a superuser, or has CREATEROLE or BYPASSRLS.',
+					HINT = pg_catalog.format('Use ALTER ROLE %I NOLOGIN NOSUPERUSER NOCREATEROLE NOBYPASSRLS, or rename that role.', wanted.name);
+		END IF;
+	END LOOP;
+END
+$roles$;
+
+CREATE SCHEMA outbox;
+COMMENT ON SCHEMA outbox IS 'transactional outbox: messages, their leases and the ledger of attempts';
+
+---------------------------------------------------------------- types
+
+CREATE TYPE outbox.attempt_state AS ENUM ('DISPATCHED', 'FAILED', 'RETRYABLE', 'ZOMBIE_REQUEUE');
+COMMENT ON TYPE outbox.attempt_state IS
+'How one finished try ended. DISPATCHED and FAILED are terminal. RETRYABLE waits for the next try. ZOMBIE_REQUEUE is a lease that expired. There is no state for in flight: that is a lease on the pending row.';
+
+CREATE CAST (text AS outbox.attempt_state) WITH INOUT AS IMPLICIT;
+COMMENT ON CAST (text AS outbox.attempt_state) IS 'lets drivers that send typed text pass a state';
+CREATE CAST (varchar AS outbox.attempt_state) WITH INOUT AS IMPLICIT;
+COMMENT ON CAST (varchar AS outbox.attempt_state) IS 'lets drivers that send typed varchar pass a state';
+
+---------------------------------------------------------------- functions that tables need
+
+CREATE FUNCTION outbox.append_only() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_append_only';
+COMMENT ON FUNCTION outbox.append_only() IS
+'Trigger function: refuses UPDATE, DELETE and TRUNCATE of the ledger with P0001.';
+
+CREATE FUNCTION outbox.merge_queue() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_merge_queue';
+COMMENT ON FUNCTION outbox.merge_queue() IS
+'Trigger function: an INSERT of a queue that exists takes over its settings, so that a restored dump keeps the settings of queues which the install script has already made.';
+
+CREATE FUNCTION outbox.key_digest(queue text, partition_key text) RETURNS bytea
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_key_digest';
+COMMENT ON FUNCTION outbox.key_digest(text, text) IS
+'SHA-256 that stands for (queue, partition_key) in indexes, so that a long key costs no more than a short one. Takes no locks; about a microsecond.';
+
+---------------------------------------------------------------- queues
+
+CREATE TABLE outbox.queues (
+	queue text COLLATE "C" NOT NULL,
+	max_attempts integer DEFAULT 20,
+	lease interval NOT NULL DEFAULT '30 seconds',
+	backoff_base interval NOT NULL DEFAULT '1 second',
+	backoff_cap interval NOT NULL DEFAULT '15 minutes',
+	backoff_jitter real NOT NULL DEFAULT 0,
+	repair_delay interval NOT NULL DEFAULT '1 second',
+	ordering text COLLATE "C" NOT NULL DEFAULT 'none',
+	on_dead_head text COLLATE "C" NOT NULL DEFAULT 'continue',
+	validator text,
+	paused boolean NOT NULL DEFAULT false,
+	max_in_flight integer,
+	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	CONSTRAINT queues_pkey PRIMARY KEY (queue),
+	CONSTRAINT queues_name_length CHECK (pg_catalog.octet_length(queue) BETWEEN 1 AND 63),
+	CONSTRAINT queues_max_attempts CHECK (max_attempts >= 1),
+	CONSTRAINT queues_lease CHECK (lease > interval '0'),
+	CONSTRAINT queues_backoff CHECK (backoff_base >= interval '0' AND backoff_cap >= interval '0'),
+	CONSTRAINT queues_jitter CHECK (backoff_jitter BETWEEN 0 AND 1),
+	CONSTRAINT queues_repair_delay CHECK (repair_delay >= interval '0'),
+	CONSTRAINT queues_ordering CHECK (ordering IN ('none', 'numbered')),
+	CONSTRAINT queues_not_yet CHECK (on_dead_head = 'continue' AND validator IS NULL AND max_in_flight IS NULL)
+);
+COMMENT ON TABLE outbox.queues IS 'The queues and their policies. Changed by create_queue, alter_queue, drop_queue, pause and resume.';
+COMMENT ON COLUMN outbox.queues.queue IS 'name, 1 to 63 bytes; names that differ in case are different queues';
+COMMENT ON COLUMN outbox.queues.max_attempts IS 'ceiling: the attempt with this number is the last; NULL = no ceiling';
+COMMENT ON COLUMN outbox.queues.lease IS 'how long a claim lasts when the worker does not say';
+COMMENT ON COLUMN outbox.queues.backoff_base IS 'delay before the second attempt; doubles with each further one';
+COMMENT ON COLUMN outbox.queues.backoff_cap IS 'no delay is longer than this';
+COMMENT ON COLUMN outbox.queues.backoff_jitter IS 'share of the delay, 0 to 1, that may be taken off, as a pure function of message and attempt';
+COMMENT ON COLUMN outbox.queues.repair_delay IS 'delay before a message whose lease was lost is due again';
+COMMENT ON COLUMN outbox.queues.ordering IS 'none: partition_key is only carried along; numbered: messages of a key carry 1, 2, 3 … in commit order';
+COMMENT ON COLUMN outbox.queues.on_dead_head IS 'reserved: only continue in this version';
+COMMENT ON COLUMN outbox.queues.validator IS 'reserved: NULL in this version';
+COMMENT ON COLUMN outbox.queues.paused IS 'true: nothing of this queue is claimed';
+COMMENT ON COLUMN outbox.queues.max_in_flight IS 'reserved: NULL in this version';
+COMMENT ON COLUMN outbox.queues.created_at IS 'when the queue was made';
+COMMENT ON CONSTRAINT queues_pkey ON outbox.queues IS 'one row a queue';
+COMMENT ON INDEX outbox.queues_pkey IS 'one row a queue';
+COMMENT ON CONSTRAINT queues_name_length ON outbox.queues IS 'a queue name is a NOTIFY payload too';
+COMMENT ON CONSTRAINT queues_max_attempts ON outbox.queues IS 'a message gets at least one try';
+COMMENT ON CONSTRAINT queues_lease ON outbox.queues IS 'a lease lasts';
+COMMENT ON CONSTRAINT queues_backoff ON outbox.queues IS 'delays are not negative';
+COMMENT ON CONSTRAINT queues_jitter ON outbox.queues IS 'jitter is a share';
+COMMENT ON CONSTRAINT queues_repair_delay ON outbox.queues IS 'delays are not negative';
+COMMENT ON CONSTRAINT queues_ordering ON outbox.queues IS 'the orderings this version knows';
+COMMENT ON CONSTRAINT queues_not_yet ON outbox.queues IS 'settings that this version does not act on are refused rather than ignored';
+
+CREATE TRIGGER merge_queue BEFORE INSERT ON outbox.queues
+	FOR EACH ROW EXECUTE FUNCTION outbox.merge_queue();
+ALTER TABLE outbox.queues ENABLE ALWAYS TRIGGER merge_queue;
+COMMENT ON TRIGGER merge_queue ON outbox.queues IS 'lets a dump restore the settings of queues that exist';
+
+---------------------------------------------------------------- messages
+
+CREATE TABLE outbox.messages (
+	outbox_id uuid NOT NULL,
+	queue text COLLATE "C" NOT NULL,
+	event_id uuid NOT NULL,
+	event_type text NOT NULL,
+	aggregate_type text,
+	aggregate_id text,
+	partition_key text,
+	sequence_id bigint,
+	idempotency_key text,
+	routing_key text,
+	priority smallint NOT NULL,
+	max_attempts integer,
+	payload jsonb NOT NULL,
+	headers jsonb NOT NULL,
+	replay_of uuid,
+	created_at timestamptz NOT NULL
+) PARTITION BY RANGE (outbox_id);
+COMMENT ON TABLE outbox.messages IS 'What producers said: append-only, one row a message, partitioned by the time in outbox_id.';
+COMMENT ON COLUMN outbox.messages.outbox_id IS 'UUIDv7 made by enqueue; unique';
+COMMENT ON COLUMN outbox.messages.queue IS 'the queue it was enqueued into';
+COMMENT ON COLUMN outbox.messages.event_id IS 'what consumers deduplicate on: outbox_id unless the producer gave one; a replay keeps it';
+COMMENT ON COLUMN outbox.messages.event_type IS 'what happened';
+COMMENT ON COLUMN outbox.messages.aggregate_type IS 'kind of the thing it happened to';
+COMMENT ON COLUMN outbox.messages.aggregate_id IS 'the thing it happened to; scope of idempotency_key';
+COMMENT ON COLUMN outbox.messages.partition_key IS 'what is kept together or in order';
+COMMENT ON COLUMN outbox.messages.sequence_id IS 'number within (queue, partition_key) where the queue numbers; else NULL';
+COMMENT ON COLUMN outbox.messages.idempotency_key IS 'key under which the producer may say this again without effect';
+COMMENT ON COLUMN outbox.messages.routing_key IS 'carried along for the delivery';
+COMMENT ON COLUMN outbox.messages.priority IS '0 to 15, higher first';
+COMMENT ON COLUMN outbox.messages.max_attempts IS 'ceiling of this message; NULL = the queue''s';
+COMMENT ON COLUMN outbox.messages.payload IS 'the event';
+COMMENT ON COLUMN outbox.messages.headers IS 'JSON object carried along';
+COMMENT ON COLUMN outbox.messages.replay_of IS 'the dead letter that this message replays';
+COMMENT ON COLUMN outbox.messages.created_at IS 'wall clock of the enqueue';
+
+-- A payload of up to a page stays in the row: out of line it costs a third more.
+CREATE TABLE outbox.messages_default PARTITION OF outbox.messages (
+	CONSTRAINT messages_default_pkey PRIMARY KEY (outbox_id)
+) DEFAULT WITH (toast_tuple_target = 8160);
+COMMENT ON TABLE outbox.messages_default IS 'Messages of no dated partition: an insert never fails for want of one.';
+COMMENT ON CONSTRAINT messages_default_pkey ON outbox.messages_default IS 'a message is written once';
+COMMENT ON INDEX outbox.messages_default_pkey IS 'a message is written once';
+
+---------------------------------------------------------------- attempts
+
+CREATE TABLE outbox.attempts (
+	outbox_id uuid NOT NULL,
+	attempt_no integer NOT NULL,
+	state outbox.attempt_state NOT NULL,
+	worker_id text,
+	lease_token uuid,
+	claimed_at timestamptz,
+	completed_at timestamptz,
+	reference text,
+	response_code text,
+	error_code text,
+	error_message text,
+	latency_ms integer,
+	recorded_by text,
+	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+) PARTITION BY RANGE (outbox_id);
+COMMENT ON TABLE outbox.attempts IS 'The ledger: append-only, one row a finished try. All attempts of a message lie in the partition of its outbox_id.';
+COMMENT ON COLUMN outbox.attempts.outbox_id IS 'the message';
+COMMENT ON COLUMN outbox.attempts.attempt_no IS '1, 2, 3 … per message';
+COMMENT ON COLUMN outbox.attempts.state IS 'how the try ended';
+COMMENT ON COLUMN outbox.attempts.worker_id IS 'who held the lease; NULL where nobody did';
+COMMENT ON COLUMN outbox.attempts.lease_token IS 'the lease under which the try ran';
+COMMENT ON COLUMN outbox.attempts.claimed_at IS 'when that lease began';
+COMMENT ON COLUMN outbox.attempts.completed_at IS 'when the message ended; NULL unless the state is terminal';
+COMMENT ON COLUMN outbox.attempts.reference IS 'the receiver''s reference';
+COMMENT ON COLUMN outbox.attempts.response_code IS 'the receiver''s answer';
+COMMENT ON COLUMN outbox.attempts.error_code IS 'the worker''s code, or RETRIES_EXHAUSTED, LEASE_EXPIRED, CANCELLED';
+COMMENT ON COLUMN outbox.attempts.error_message IS 'what went wrong, or the reason of a cancellation';
+COMMENT ON COLUMN outbox.attempts.latency_ms IS 'milliseconds the delivery took, as the worker measured';
+COMMENT ON COLUMN outbox.attempts.recorded_by IS 'who wrote this row: the worker, the repairer, or the role that cancelled';
+COMMENT ON COLUMN outbox.attempts.created_at IS 'wall clock when the row was written';
+
+CREATE TABLE outbox.attempts_default PARTITION OF outbox.attempts (
+	CONSTRAINT attempts_default_pkey PRIMARY KEY (outbox_id, attempt_no),
+	CONSTRAINT attempts_number CHECK (attempt_no >= 1),
+	CONSTRAINT attempts_completed_at CHECK ((completed_at IS NOT NULL) = (state IN ('DISPATCHED', 'FAILED')))
+) DEFAULT;
+CREATE UNIQUE INDEX attempts_default_one_terminal_per_outbox ON outbox.attempts_default (outbox_id)
+	WHERE state IN ('DISPATCHED', 'FAILED');
+CREATE INDEX attempts_default_failed ON outbox.attempts_default (outbox_id)
+	WHERE state = 'FAILED';
+COMMENT ON TABLE outbox.attempts_default IS 'Attempts of the messages in messages_default.';
+COMMENT ON CONSTRAINT attempts_default_pkey ON outbox.attempts_default IS 'an attempt number is used once a message';
+COMMENT ON INDEX outbox.attempts_default_pkey IS 'an attempt number is used once a message';
+COMMENT ON CONSTRAINT attempts_number ON outbox.attempts_default IS 'attempts count from 1';
+COMMENT ON CONSTRAINT attempts_completed_at ON outbox.attempts_default IS 'only a terminal attempt completes a message';
+COMMENT ON INDEX outbox.attempts_default_one_terminal_per_outbox IS
+'Invariant: at most one terminal attempt (DISPATCHED or FAILED) per message, ever. It holds globally because all attempts of a message lie in one partition.';
+COMMENT ON INDEX outbox.attempts_default_failed IS 'finds dead letters without reading delivered history';
+
+---------------------------------------------------------------- pending
+
+CREATE TABLE outbox.pending (
+	outbox_id uuid NOT NULL,
+	queue text COLLATE "C" NOT NULL,
+	priority smallint NOT NULL DEFAULT 0,
+	partition_key text,
+	sequence_id bigint,
+	attempt_count integer NOT NULL DEFAULT 0,
+	max_attempts integer,
+	next_attempt_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	claimed_by text,
+	claimed_at timestamptz,
+	lease_token uuid,
+	lease_expires_at timestamptz,
+	CONSTRAINT pending_pkey PRIMARY KEY (outbox_id),
+	CONSTRAINT pending_lease_is_whole CHECK (pg_catalog.num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) IN (0, 4))
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX pending_due ON outbox.pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at)));
+CREATE INDEX pending_lease ON outbox.pending (lease_expires_at, claimed_by) WHERE claimed_by IS NOT NULL;
+CREATE UNIQUE INDEX pending_key_sequence ON outbox.pending (outbox.key_digest(queue, partition_key), sequence_id)
+	WHERE sequence_id IS NOT NULL;
+COMMENT ON TABLE outbox.pending IS 'The work record of each message that has no terminal outcome yet, and its lease. In flight is a lease here, never an attempt.';
+COMMENT ON COLUMN outbox.pending.outbox_id IS 'the message';
+COMMENT ON COLUMN outbox.pending.queue IS 'its queue';
+COMMENT ON COLUMN outbox.pending.priority IS '0 to 15, higher first';
+COMMENT ON COLUMN outbox.pending.partition_key IS 'its partition key';
+COMMENT ON COLUMN outbox.pending.sequence_id IS 'its number within (queue, partition_key), or NULL';
+COMMENT ON COLUMN outbox.pending.attempt_count IS 'cache of the attempts in the ledger; only ever grows; the ledger is the truth';
+COMMENT ON COLUMN outbox.pending.max_attempts IS 'ceiling of this message; NULL = the queue''s';
+COMMENT ON COLUMN outbox.pending.next_attempt_at IS 'not claimed before';
+COMMENT ON COLUMN outbox.pending.created_at IS 'wall clock of the enqueue';
+COMMENT ON COLUMN outbox.pending.claimed_by IS 'lease: the worker; NULL = unleased';
+COMMENT ON COLUMN outbox.pending.claimed_at IS 'lease: since when';
+COMMENT ON COLUMN outbox.pending.lease_token IS 'lease: the fencing token that completion must show';
+COMMENT ON COLUMN outbox.pending.lease_expires_at IS 'lease: until when; afterwards it is void';
+COMMENT ON CONSTRAINT pending_pkey ON outbox.pending IS 'a message is pending once';
+COMMENT ON INDEX outbox.pending_pkey IS 'a message is pending once';
+COMMENT ON CONSTRAINT pending_lease_is_whole ON outbox.pending IS 'the four lease columns are all NULL or all set';
+COMMENT ON INDEX outbox.pending_due IS 'the order of claims: a row stands where it becomes claimable, so rows leased by others are not at the head';
+COMMENT ON INDEX outbox.pending_lease IS 'finds expired leases, and one worker''s leases, without reading pending';
+COMMENT ON INDEX outbox.pending_key_sequence IS 'two pending messages never share (queue, partition_key, sequence_id)';
+
+---------------------------------------------------------------- keys, numbers, replays
+
+CREATE TABLE outbox.idempotency_keys (
+	digest bytea NOT NULL,
+	queue text COLLATE "C" NOT NULL,
+	outbox_id uuid NOT NULL,
+	CONSTRAINT idempotency_keys_pkey PRIMARY KEY (digest)
+);
+COMMENT ON TABLE outbox.idempotency_keys IS 'The keys that producers used, and the message each stands for. Not partitioned: uniqueness crosses time. A row never holds old data.';
+COMMENT ON COLUMN outbox.idempotency_keys.digest IS 'SHA-256 of (queue, aggregate_id or empty, idempotency_key) or of (queue, event_id)';
+COMMENT ON COLUMN outbox.idempotency_keys.queue IS 'the queue';
+COMMENT ON COLUMN outbox.idempotency_keys.outbox_id IS 'the message that was first';
+COMMENT ON CONSTRAINT idempotency_keys_pkey ON outbox.idempotency_keys IS 'a key stands for one message';
+COMMENT ON INDEX outbox.idempotency_keys_pkey IS 'a key stands for one message';
+
+CREATE TABLE outbox.key_numbers (
+	digest bytea NOT NULL,
+	upto bigint NOT NULL,
+	queue text COLLATE "C" NOT NULL,
+	partition_key text NOT NULL,
+	outbox_id uuid NOT NULL,
+	CONSTRAINT key_numbers_pkey PRIMARY KEY (digest, upto)
+);
+COMMENT ON TABLE outbox.key_numbers IS 'The last number of each (queue, partition_key). Taking numbers inserts the new row and deletes the one before it; the uncommitted row is what the next producer of the key waits for.';
+COMMENT ON COLUMN outbox.key_numbers.digest IS 'outbox.key_digest(queue, partition_key)';
+COMMENT ON COLUMN outbox.key_numbers.upto IS 'the last number taken';
+COMMENT ON COLUMN outbox.key_numbers.queue IS 'the queue';
+COMMENT ON COLUMN outbox.key_numbers.partition_key IS 'the partition key';
+COMMENT ON COLUMN outbox.key_numbers.outbox_id IS 'the message that carries it';
+COMMENT ON CONSTRAINT key_numbers_pkey ON outbox.key_numbers IS 'a number is taken once a key';
+COMMENT ON INDEX outbox.key_numbers_pkey IS 'a number is taken once a key';
+
+CREATE TABLE outbox.replays (
+	outbox_id uuid NOT NULL,
+	replay_id uuid NOT NULL,
+	created_at timestamptz NOT NULL,
+	CONSTRAINT replays_pkey PRIMARY KEY (outbox_id)
+);
+COMMENT ON TABLE outbox.replays IS 'The dead letters that were replayed, each at most once.';
+COMMENT ON COLUMN outbox.replays.outbox_id IS 'the dead letter';
+COMMENT ON COLUMN outbox.replays.replay_id IS 'the message that replays it';
+COMMENT ON COLUMN outbox.replays.created_at IS 'when';
+COMMENT ON CONSTRAINT replays_pkey ON outbox.replays IS 'a dead letter is replayed at most once';
+COMMENT ON INDEX outbox.replays_pkey IS 'a dead letter is replayed at most once';
+
+---------------------------------------------------------------- append-only
+
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON outbox.messages
+	FOR EACH ROW EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.messages ENABLE ALWAYS TRIGGER append_only;
+COMMENT ON TRIGGER append_only ON outbox.messages IS 'cloned to every partition, whoever attaches it';
+CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON outbox.messages
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.messages ENABLE ALWAYS TRIGGER append_only_truncate;
+COMMENT ON TRIGGER append_only_truncate ON outbox.messages IS 'the ledger is never emptied';
+CREATE TRIGGER append_only_leaf BEFORE UPDATE OR DELETE ON outbox.messages_default
+	FOR EACH ROW EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.messages_default ENABLE ALWAYS TRIGGER append_only_leaf;
+COMMENT ON TRIGGER append_only_leaf ON outbox.messages_default IS 'the leaf''s own, kept when it is detached';
+CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON outbox.messages_default
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.messages_default ENABLE ALWAYS TRIGGER append_only_truncate;
+COMMENT ON TRIGGER append_only_truncate ON outbox.messages_default IS 'the ledger is never emptied';
+
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON outbox.attempts
+	FOR EACH ROW EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.attempts ENABLE ALWAYS TRIGGER append_only;
+COMMENT ON TRIGGER append_only ON outbox.attempts IS 'cloned to every partition, whoever attaches it';
+CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON outbox.attempts
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.attempts ENABLE ALWAYS TRIGGER append_only_truncate;
+COMMENT ON TRIGGER append_only_truncate ON outbox.attempts IS 'the ledger is never emptied';
+CREATE TRIGGER append_only_leaf BEFORE UPDATE OR DELETE ON outbox.attempts_default
+	FOR EACH ROW EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.attempts_default ENABLE ALWAYS TRIGGER append_only_leaf;
+COMMENT ON TRIGGER append_only_leaf ON outbox.attempts_default IS 'the leaf''s own, kept when it is detached';
+CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON outbox.attempts_default
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.attempts_default ENABLE ALWAYS TRIGGER append_only_truncate;
+COMMENT ON TRIGGER append_only_truncate ON outbox.attempts_default IS 'the ledger is never emptied';
+
+CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON outbox.pending
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.pending ENABLE ALWAYS TRIGGER append_only_truncate;
+COMMENT ON TRIGGER append_only_truncate ON outbox.pending IS 'emptying pending would lose messages';
+
+---------------------------------------------------------------- dumps
+
+SELECT pg_catalog.pg_extension_config_dump('outbox.queues', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.messages_default', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.attempts_default', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.pending', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.idempotency_keys', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.key_numbers', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.replays', '');
+
+INSERT INTO outbox.queues (queue) VALUES ('default');
+
+---------------------------------------------------------------- producer
+
+CREATE FUNCTION outbox.enqueue(event_type text, payload jsonb,
+	queue text DEFAULT 'default', aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL,
+	partition_key text DEFAULT NULL, idempotency_key text DEFAULT NULL, event_id uuid DEFAULT NULL,
+	headers jsonb DEFAULT '{}', routing_key text DEFAULT NULL, priority integer DEFAULT 0,
+	deliver_at timestamptz DEFAULT NULL, max_attempts integer DEFAULT NULL)
+RETURNS TABLE (outbox_id uuid, sequence_id bigint, created boolean)
+LANGUAGE c VOLATILE ROWS 1 AS 'MODULE_PATHNAME', 'outbox_enqueue';
+COMMENT ON FUNCTION outbox.enqueue(text, jsonb, text, text, text, text, text, uuid, jsonb, text, integer, timestamptz, integer) IS
+$$Enqueues one message in the caller's transaction: rolled back with it, visible and notified with its commit.
+event_type: what happened, not empty. payload: any JSON. queue: an existing queue. aggregate_type, aggregate_id: the thing it happened to. partition_key: what is kept together; in a numbered queue the message gets the key's next number. idempotency_key: said again with the same queue and aggregate_id it returns the first message's ids with created = false. event_id: what consumers deduplicate on, a key of its own within the queue; NULL = outbox_id. headers: a JSON object. priority: 0 to 15, higher first. deliver_at: not claimed before; NULL = now. max_attempts: this message's ceiling; NULL = the queue's.
+Errors: P7004 unknown queue; 22004 NULL event_type, payload, queue, headers or priority; 22023 a value out of range; 25006 read-only transaction.
+Locks: waits for an open transaction that uses the same idempotency_key or event_id and, in a numbered queue, the same partition_key; for nobody else.
+Cost: four index entries, one more for each key and for a number; does not grow with the tables.$$;
+
+CREATE FUNCTION outbox.enqueue_batch(queue text, messages jsonb)
+RETURNS TABLE (ordinality integer, outbox_id uuid, sequence_id bigint, created boolean)
+LANGUAGE c VOLATILE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_enqueue_batch';
+COMMENT ON FUNCTION outbox.enqueue_batch(text, jsonb) IS
+$$Enqueues an array of messages, as enqueue would one by one, and answers in input order.
+queue: an existing queue. messages: a JSON array of objects whose names are the argument names of enqueue but queue; JSON null means the argument's default; an unknown name is an error. A key that comes twice in one array gives one message.
+Errors: as enqueue, the DETAIL naming the element; 22023 when messages is no array of objects. One bad element and nothing is written.
+Locks: as enqueue; keys are taken in one fixed order, idempotency keys first, then partition keys, so that two batches do not deadlock.
+Cost: linear in the elements, far below that of as many calls of enqueue.$$;
+
+CREATE FUNCTION outbox.enqueue_and_claim(worker_id text, event_type text, payload jsonb,
+	queue text DEFAULT 'default', aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL,
+	partition_key text DEFAULT NULL, idempotency_key text DEFAULT NULL, event_id uuid DEFAULT NULL,
+	headers jsonb DEFAULT '{}', routing_key text DEFAULT NULL, priority integer DEFAULT 0,
+	max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL)
+RETURNS TABLE (outbox_id uuid, sequence_id bigint, created boolean, lease_token uuid, lease_expires_at timestamptz)
+LANGUAGE c VOLATILE ROWS 1 AS 'MODULE_PATHNAME', 'outbox_enqueue_and_claim';
+COMMENT ON FUNCTION outbox.enqueue_and_claim(text, text, jsonb, text, text, text, text, text, uuid, jsonb, text, integer, integer, interval) IS
+$$Optimistic sending: enqueues a message that is born leased to worker_id, who sends it after COMMIT has succeeded and then completes it. If the sender dies, the lease expires and any worker takes over.
+worker_id: who will send, not empty. lease: how long, from the call; NULL = the queue's. The others as in enqueue. lease_token is NULL on a duplicate and in a paused queue: the message is stored and another will send it.
+Errors: as enqueue; 42501 unless the caller is a member of both outbox_ingest and outbox_executor; 22023 a lease that is not positive or not finite.
+Locks and cost: as enqueue, and one index entry more.$$;
+
+---------------------------------------------------------------- worker
+
+CREATE FUNCTION outbox.claim(worker_id text, batch_size integer DEFAULT 10, lease interval DEFAULT NULL,
+	queues text[] DEFAULT NULL, wait interval DEFAULT '0')
+RETURNS TABLE (outbox_id uuid, queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text,
+	partition_key text, sequence_id bigint, idempotency_key text, routing_key text, priority integer,
+	payload jsonb, headers jsonb, attempt_count integer, max_attempts integer, created_at timestamptz,
+	lease_token uuid, lease_expires_at timestamptz)
+LANGUAGE c VOLATILE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_claim';
+COMMENT ON FUNCTION outbox.claim(text, integer, interval, text[], interval) IS
+$$Leases at most batch_size due messages to worker_id, each under a fresh token, oldest due first within priority within a queue; queues are served in the order given.
+worker_id: who claims, not empty. batch_size: at least 1. lease: how long, from now by the wall clock; NULL = each queue's. queues: the queues to look in; NULL = {default}. wait: '0' in this version.
+A lease found expired is first recorded in the ledger (ZOMBIE_REQUEUE, or FAILED at the ceiling, which ends the message), then leased anew. A message whose attempts have used up a ceiling that was lowered ends as FAILED / RETRIES_EXHAUSTED.
+Errors: P7004 unknown queue; 22004 and 22023 bad arguments; 0A000 wait above 0.
+Locks: the rows it leases, until the end of the transaction; never waits for a row. Takes no predicate locks.
+Cost: one index descent a queue and priority in use, a few index entries a message; does not grow with the backlog, with scheduled messages or with what others hold.$$;
+
+CREATE FUNCTION outbox.complete(outbox_id uuid, lease_token uuid, worker_id text, state outbox.attempt_state,
+	reference text DEFAULT NULL, response_code text DEFAULT NULL, error_code text DEFAULT NULL, error_message text DEFAULT NULL,
+	latency_ms integer DEFAULT NULL, retry_delay interval DEFAULT NULL)
+RETURNS TABLE (attempt_no integer, recorded outbox.attempt_state, next_attempt_at timestamptz)
+LANGUAGE c VOLATILE ROWS 1 AS 'MODULE_PATHNAME', 'outbox_complete';
+COMMENT ON FUNCTION outbox.complete(uuid, uuid, text, outbox.attempt_state, text, text, text, text, integer, interval) IS
+$$Reports one try: appends exactly one attempt and ends the message (DISPATCHED, FAILED) or reschedules it (RETRYABLE).
+outbox_id, lease_token, worker_id: as claim gave them. state: DISPATCHED, FAILED or RETRYABLE. reference, response_code, error_code, error_message: kept in the ledger. latency_ms: milliseconds, not negative. retry_delay: RETRYABLE only, from now; NULL = the queue's backoff. At the ceiling RETRYABLE is recorded as FAILED, with error_code RETRIES_EXHAUSTED unless one is given.
+Errors: P7002 the lease is lost (DETAIL: how); P7001 the ledger has a terminal attempt already; P7003 a state that completion may not record; 22004 and 22023 bad arguments.
+Locks: the pending row, until the end of the transaction; a stale token is refused before any lock. Never waits for a producer.
+Cost: two or three index entries; does not grow with the tables.$$;
+
+CREATE FUNCTION outbox.complete_batch(worker_id text, outbox_ids uuid[], lease_tokens uuid[], states outbox.attempt_state[],
+	refs text[] DEFAULT NULL, response_codes text[] DEFAULT NULL, error_codes text[] DEFAULT NULL, error_messages text[] DEFAULT NULL,
+	latencies_ms integer[] DEFAULT NULL, retry_delays interval[] DEFAULT NULL)
+RETURNS TABLE (outbox_id uuid, attempt_no integer, recorded outbox.attempt_state, next_attempt_at timestamptz, error text)
+LANGUAGE c VOLATILE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_complete_batch';
+COMMENT ON FUNCTION outbox.complete_batch(text, uuid[], uuid[], outbox.attempt_state[], text[], text[], text[], text[], integer[], interval[]) IS
+$$Reports many tries of one worker: one row an item, in input order; one bad item never fails the others.
+The arrays are one-dimensional and of one length, element by element as the arguments of complete; an optional array may be NULL as a whole or in its elements.
+error: NULL, or the item's SQLSTATE (P7002 lease lost, P7001, P7003, 22004, 22023). Where the try was recorded under this very token before, attempt_no and recorded tell so beside P7002.
+Errors of the whole: 22004 NULL worker_id or required array; 22023 lengths or dimensions that differ.
+Locks: the pending rows in order of outbox_id, until the end of the transaction; stale tokens are refused before any lock.
+Cost: linear in the items.$$;
+
+CREATE FUNCTION outbox.renew(worker_id text, outbox_ids uuid[], lease_tokens uuid[], lease interval DEFAULT NULL)
+RETURNS TABLE (outbox_id uuid, lease_expires_at timestamptz, error text)
+LANGUAGE c VOLATILE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_renew';
+COMMENT ON FUNCTION outbox.renew(text, uuid[], uuid[], interval) IS
+$$Extends leases: each to the later of its expiry and now + lease. One row an item, in input order.
+lease: NULL = the queue's. error: NULL, P7002 (lost), 55P03 (another transaction holds the row), 22004.
+Errors of the whole: 22004, 22023 bad arguments. Locks: the rows it renews; never waits. Cost: linear in the items.$$;
+
+CREATE FUNCTION outbox.release(worker_id text, outbox_ids uuid[], lease_tokens uuid[], delay interval DEFAULT '0')
+RETURNS TABLE (outbox_id uuid, next_attempt_at timestamptz, error text)
+LANGUAGE c VOLATILE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_release';
+COMMENT ON FUNCTION outbox.release(text, uuid[], uuid[], interval) IS
+$$Gives leases back untried: nothing is appended, attempt_count stays, the message is due at now + delay. One row an item, in input order.
+delay: not negative. error: NULL, P7002 (lost), 55P03 (another transaction holds the row), 22004.
+Errors of the whole: 22004, 22023 bad arguments. Locks: the rows it releases; never waits. Cost: linear in the items.$$;
+
+CREATE FUNCTION outbox.repair_expired_leases(batch_size integer DEFAULT 100, worker_id text DEFAULT 'outbox repair', queues text[] DEFAULT NULL)
+RETURNS TABLE (outbox_id uuid, attempt_no integer, state outbox.attempt_state, lost_by text)
+LANGUAGE c VOLATILE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_repair_expired_leases';
+COMMENT ON FUNCTION outbox.repair_expired_leases(integer, text, text[]) IS
+$$Takes back leases that have expired: appends ZOMBIE_REQUEUE (or FAILED / LEASE_EXPIRED at the ceiling, which ends the message) and makes the message due after the queue's repair_delay.
+batch_size: at most so many, at least 1. worker_id: who repairs, kept as recorded_by. queues: NULL = all. A row that cannot be repaired is reported as a WARNING and stops no other.
+Errors: P7004 unknown queue; 22004 and 22023 bad arguments. Locks: the rows it repairs; skips rows that others hold. Cost: linear in the expired leases it meets.$$;
+
+---------------------------------------------------------------- operator
+
+CREATE FUNCTION outbox.create_queue(queue text, max_attempts integer DEFAULT 20, lease interval DEFAULT '30 seconds',
+	backoff_base interval DEFAULT '1 second', backoff_cap interval DEFAULT '15 minutes', backoff_jitter real DEFAULT 0,
+	repair_delay interval DEFAULT '1 second', ordering text DEFAULT 'none', on_dead_head text DEFAULT 'continue',
+	validator text DEFAULT NULL, paused boolean DEFAULT false, max_in_flight integer DEFAULT NULL)
+RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_create_queue';
+COMMENT ON FUNCTION outbox.create_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer) IS
+$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts: NULL = no ceiling.
+Errors: 42710 it exists; 22004 and 22023 bad arguments; 0A000 ordering fifo, on_dead_head block, validator and max_in_flight in this version. Locks and cost: one row.$$;
+
+CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, lease interval DEFAULT NULL,
+	backoff_base interval DEFAULT NULL, backoff_cap interval DEFAULT NULL, backoff_jitter real DEFAULT NULL,
+	repair_delay interval DEFAULT NULL, ordering text DEFAULT NULL, on_dead_head text DEFAULT NULL,
+	validator text DEFAULT NULL, paused boolean DEFAULT NULL, max_in_flight integer DEFAULT NULL)
+RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_alter_queue';
+COMMENT ON FUNCTION outbox.alter_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer) IS
+$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts: -1 keeps, NULL = no ceiling.
+Errors: P7004 unknown queue; 22004, 22023 and 0A000 as create_queue. Locks: waits for another change of the same queue. Cost: one row.$$;
+
+CREATE FUNCTION outbox.drop_queue(queue text)
+RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_drop_queue';
+COMMENT ON FUNCTION outbox.drop_queue(text) IS
+$$Removes a queue that holds no pending message. What it said stays in the ledger, its keys and numbers stay remembered.
+Errors: P7004 unknown queue; 55006 messages are pending, committed or not yet. Locks: producers of this queue wait until the end of the transaction. Cost: one row.$$;
+
+CREATE FUNCTION outbox.pause(queue text) RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_pause';
+COMMENT ON FUNCTION outbox.pause(text) IS
+'Stops claims from a queue; leases that are out may still be completed, producers go on. Errors: P7004, 22004. Locks: waits for another change of the same queue. Cost: one row.';
+CREATE FUNCTION outbox.resume(queue text) RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_resume';
+COMMENT ON FUNCTION outbox.resume(text) IS
+'Lets a paused queue be claimed again. Errors: P7004, 22004. Locks: waits for another change of the same queue. Cost: one row.';
+
+CREATE FUNCTION outbox.cancel(outbox_id uuid, reason text, force boolean DEFAULT false)
+RETURNS integer LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_cancel';
+COMMENT ON FUNCTION outbox.cancel(uuid, text, boolean) IS
+$$Ends a pending message: appends FAILED / CANCELLED with the reason and returns its attempt_no. The message is a dead letter then.
+reason: kept as error_message, not empty. force: also when a worker holds a live lease, who then gets P7002.
+Errors: P7005 not pending; 55006 a live lease and no force; P7001; 22004 and 22023 bad arguments. Locks: waits for the pending row. Cost: as complete.$$;
+
+CREATE FUNCTION outbox.replay(outbox_id uuid, deliver_at timestamptz DEFAULT NULL)
+RETURNS uuid LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_replay';
+COMMENT ON FUNCTION outbox.replay(uuid, timestamptz) IS
+$$Makes a dead letter a new message, at most once, and returns the new outbox_id: same event_id, payload, headers and routing, not the idempotency key; replay_of names the dead letter.
+deliver_at: not claimed before; NULL = now.
+Errors: P7005 no dead letter, or replayed before (DETAIL: as what); P7004 its queue is gone; 22004. Locks: waits for an open replay of the same message. Cost: as enqueue.$$;
+
+CREATE FUNCTION outbox.backoff(queue text, attempt_no integer, outbox_id uuid DEFAULT NULL)
+RETURNS interval LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_backoff';
+COMMENT ON FUNCTION outbox.backoff(text, integer, uuid) IS
+$$The delay after attempt attempt_no in a queue: least(backoff_cap, backoff_base * 2^(attempt_no-1)), less jitter when outbox_id is given.
+Errors: P7004, 22004, 22023 attempt_no below 1. Takes no row locks; one row read.$$;
+
+CREATE FUNCTION outbox.maintain()
+RETURNS TABLE (action text, object text, detail text)
+LANGUAGE c VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'
+AS 'MODULE_PATHNAME', 'outbox_maintain';
+COMMENT ON FUNCTION outbox.maintain() IS
+$$One pass of upkeep for servers without a background worker: repairs expired leases, makes partitions ahead (outbox.partition_interval, default 1 week), and notifies the queues that have claimable messages. Returns what it did, and what it left for later because it could not get a lock within 50 ms.
+Errors: 22023 a partition_interval that is not between 1 hour and 10 years. Locks: ACCESS EXCLUSIVE on the DEFAULT partitions while it attaches new ones, until the end of the transaction: call it in a transaction of its own. Cost: attaching reads the DEFAULT partitions once.$$;
+
+CREATE FUNCTION outbox.state_diagram() RETURNS text
+LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_state_diagram';
+COMMENT ON FUNCTION outbox.state_diagram() IS
+'The state machine as Graphviz DOT, written from the table of transitions that the functions themselves follow. No errors, no locks, constant cost.';
+
+---------------------------------------------------------------- views
+
+CREATE VIEW outbox.sequences AS
+	SELECT queue, partition_key, upto + 1 AS next_sequence_id
+	FROM outbox.key_numbers;
+COMMENT ON VIEW outbox.sequences IS 'The next number of each (queue, partition_key) of numbered queues. Reads every key.';
+COMMENT ON COLUMN outbox.sequences.queue IS 'the queue';
+COMMENT ON COLUMN outbox.sequences.partition_key IS 'the partition key';
+COMMENT ON COLUMN outbox.sequences.next_sequence_id IS 'the number that the next message will carry';
+
+CREATE VIEW outbox.dead_letters AS
+	SELECT a.outbox_id, m.queue, m.event_id, m.event_type, m.aggregate_type, m.aggregate_id, m.partition_key,
+		m.sequence_id, m.created_at, a.created_at AS died_at, a.error_code, a.error_message, a.response_code,
+		a.attempt_no AS attempts, a.worker_id, a.recorded_by, m.payload, m.headers, m.replay_of
+	FROM outbox.attempts a
+	CROSS JOIN LATERAL (SELECT * FROM outbox.messages m WHERE m.outbox_id = a.outbox_id LIMIT 1) m
+	WHERE a.state = 'FAILED'
+		AND NOT EXISTS (SELECT 1 FROM outbox.replays r WHERE r.outbox_id = a.outbox_id);
+COMMENT ON VIEW outbox.dead_letters IS 'Messages that ended as FAILED and were not replayed. Found by an index of failures only: the cost does not grow with delivered history.';
+COMMENT ON COLUMN outbox.dead_letters.outbox_id IS 'the message';
+COMMENT ON COLUMN outbox.dead_letters.queue IS 'its queue';
+COMMENT ON COLUMN outbox.dead_letters.event_id IS 'what consumers deduplicate on';
+COMMENT ON COLUMN outbox.dead_letters.event_type IS 'what happened';
+COMMENT ON COLUMN outbox.dead_letters.aggregate_type IS 'kind of the thing it happened to';
+COMMENT ON COLUMN outbox.dead_letters.aggregate_id IS 'the thing it happened to';
+COMMENT ON COLUMN outbox.dead_letters.partition_key IS 'its partition key';
+COMMENT ON COLUMN outbox.dead_letters.sequence_id IS 'its number, or NULL';
+COMMENT ON COLUMN outbox.dead_letters.created_at IS 'when it was enqueued';
+COMMENT ON COLUMN outbox.dead_letters.died_at IS 'when its terminal attempt was written';
+COMMENT ON COLUMN outbox.dead_letters.error_code IS 'why: the worker''s code, or RETRIES_EXHAUSTED, LEASE_EXPIRED, CANCELLED';
+COMMENT ON COLUMN outbox.dead_letters.error_message IS 'why, in words';
+COMMENT ON COLUMN outbox.dead_letters.response_code IS 'the receiver''s last answer';
+COMMENT ON COLUMN outbox.dead_letters.attempts IS 'ledger rows it has';
+COMMENT ON COLUMN outbox.dead_letters.worker_id IS 'who held the last lease';
+COMMENT ON COLUMN outbox.dead_letters.recorded_by IS 'who wrote the terminal row';
+COMMENT ON COLUMN outbox.dead_letters.payload IS 'the event';
+COMMENT ON COLUMN outbox.dead_letters.headers IS 'its headers';
+COMMENT ON COLUMN outbox.dead_letters.replay_of IS 'the dead letter that this one had replayed';
+
+CREATE VIEW outbox.operational_status AS
+	SELECT p.outbox_id, p.queue, p.priority, p.partition_key, p.sequence_id,
+		CASE
+			WHEN p.lease_expires_at > c.now THEN 'leased'
+			WHEN p.lease_expires_at IS NOT NULL THEN 'expired'
+			WHEN p.next_attempt_at > c.now THEN 'scheduled'
+			ELSE 'due'
+		END AS state,
+		p.attempt_count, p.max_attempts, p.next_attempt_at, p.created_at,
+		p.claimed_by, p.claimed_at, p.lease_expires_at,
+		extract(epoch FROM c.now - p.claimed_at)::double precision AS lease_age_seconds,
+		p.next_attempt_at - c.now AS time_to_due,
+		l.attempt_no AS last_attempt_no, l.state AS last_attempt_state,
+		l.error_code AS last_error_code, l.error_message AS last_error_message, l.created_at AS last_attempt_at
+	FROM outbox.pending p
+	CROSS JOIN LATERAL (SELECT pg_catalog.clock_timestamp() AS now, p.outbox_id) c
+	LEFT JOIN LATERAL (
+		SELECT a.* FROM outbox.attempts a WHERE a.outbox_id = p.outbox_id
+		ORDER BY a.attempt_no DESC LIMIT 1) l ON true;
+COMMENT ON VIEW outbox.operational_status IS 'One row a pending message: derived state (due, scheduled, leased, expired), its lease, its schedule and its last attempt. Costs one look-up a row read: filter it.';
+COMMENT ON COLUMN outbox.operational_status.outbox_id IS 'the message';
+COMMENT ON COLUMN outbox.operational_status.queue IS 'its queue';
+COMMENT ON COLUMN outbox.operational_status.priority IS '0 to 15, higher first';
+COMMENT ON COLUMN outbox.operational_status.partition_key IS 'its partition key';
+COMMENT ON COLUMN outbox.operational_status.sequence_id IS 'its number, or NULL';
+COMMENT ON COLUMN outbox.operational_status.state IS 'due, scheduled, leased or expired, by the wall clock';
+COMMENT ON COLUMN outbox.operational_status.attempt_count IS 'attempts in the ledger, as cached';
+COMMENT ON COLUMN outbox.operational_status.max_attempts IS 'ceiling of this message; NULL = the queue''s';
+COMMENT ON COLUMN outbox.operational_status.next_attempt_at IS 'not claimed before';
+COMMENT ON COLUMN outbox.operational_status.created_at IS 'when it was enqueued';
+COMMENT ON COLUMN outbox.operational_status.claimed_by IS 'the worker that holds it';
+COMMENT ON COLUMN outbox.operational_status.claimed_at IS 'since when';
+COMMENT ON COLUMN outbox.operational_status.lease_expires_at IS 'until when';
+COMMENT ON COLUMN outbox.operational_status.lease_age_seconds IS 'seconds since it was leased';
+COMMENT ON COLUMN outbox.operational_status.time_to_due IS 'until next_attempt_at; negative when that is past';
+COMMENT ON COLUMN outbox.operational_status.last_attempt_no IS 'number of its last attempt';
+COMMENT ON COLUMN outbox.operational_status.last_attempt_state IS 'how that ended';
+COMMENT ON COLUMN outbox.operational_status.last_error_code IS 'with which code';
+COMMENT ON COLUMN outbox.operational_status.last_error_message IS 'with which message';
+COMMENT ON COLUMN outbox.operational_status.last_attempt_at IS 'when it was recorded';
+
+CREATE VIEW outbox.status AS
+	SELECT q.queue, q.paused,
+		coalesce(p.pending_count, 0) AS pending_count,
+		coalesce(p.due_unleased_count, 0) AS due_unleased_count,
+		coalesce(p.leased_count, 0) AS leased_count,
+		coalesce(p.expired_lease_count, 0) AS expired_lease_count,
+		coalesce(p.scheduled_count, 0) AS scheduled_count,
+		coalesce(d.dead_count, 0) AS dead_count,
+		p.oldest_due_age_seconds,
+		p.oldest_pending_age_seconds
+	FROM outbox.queues q
+	LEFT JOIN (
+		SELECT s.queue,
+			count(*) AS pending_count,
+			count(*) FILTER (WHERE s.state = 'due') AS due_unleased_count,
+			count(*) FILTER (WHERE s.state = 'leased') AS leased_count,
+			count(*) FILTER (WHERE s.state = 'expired') AS expired_lease_count,
+			count(*) FILTER (WHERE s.state = 'scheduled') AS scheduled_count,
+			max(extract(epoch FROM s.now - s.next_attempt_at)) FILTER (WHERE s.state = 'due')::double precision AS oldest_due_age_seconds,
+			max(extract(epoch FROM s.now - s.created_at))::double precision AS oldest_pending_age_seconds
+		FROM (
+			SELECT p.queue, p.next_attempt_at, p.created_at, c.now,
+				CASE
+					WHEN p.lease_expires_at > c.now THEN 'leased'
+					WHEN p.lease_expires_at IS NOT NULL THEN 'expired'
+					WHEN p.next_attempt_at > c.now THEN 'scheduled'
+					ELSE 'due'
+				END AS state
+			FROM outbox.pending p
+			CROSS JOIN (SELECT pg_catalog.clock_timestamp() AS now OFFSET 0) c) s
+		GROUP BY s.queue) p USING (queue)
+	LEFT JOIN (
+		SELECT l.queue, count(*) AS dead_count FROM outbox.dead_letters l GROUP BY l.queue) d USING (queue);
+COMMENT ON VIEW outbox.status IS 'One row a queue: what is pending, by state, and the dead letters. Counts read all of pending and all dead letters.';
+COMMENT ON COLUMN outbox.status.queue IS 'the queue';
+COMMENT ON COLUMN outbox.status.paused IS 'nothing of it is claimed';
+COMMENT ON COLUMN outbox.status.pending_count IS 'messages without a terminal outcome';
+COMMENT ON COLUMN outbox.status.due_unleased_count IS 'claimable now';
+COMMENT ON COLUMN outbox.status.leased_count IS 'held by a worker';
+COMMENT ON COLUMN outbox.status.expired_lease_count IS 'held by a worker that lost its lease';
+COMMENT ON COLUMN outbox.status.scheduled_count IS 'due later';
+COMMENT ON COLUMN outbox.status.dead_count IS 'ended as FAILED and not replayed';
+COMMENT ON COLUMN outbox.status.oldest_due_age_seconds IS 'how long the oldest claimable message has been due; NULL = none';
+COMMENT ON COLUMN outbox.status.oldest_pending_age_seconds IS 'age of the oldest pending message; NULL = none';
+
+---------------------------------------------------------------- check
+
+CREATE FUNCTION outbox.check()
+RETURNS TABLE (severity text, object text, problem text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+	WITH leaves AS (
+		SELECT i.inhparent, c.oid, c.relname, pg_get_expr(c.relpartbound, c.oid) AS bound
+		FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+		WHERE i.inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass)
+	), ledger AS (
+		SELECT oid, inhparent FROM leaves
+		UNION ALL SELECT 'outbox.messages'::regclass::oid, NULL
+		UNION ALL SELECT 'outbox.attempts'::regclass::oid, NULL
+	), ours AS (
+		SELECT c.oid, c.relkind, c.relacl, c.relowner, c.relrowsecurity
+		FROM pg_class c
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'p', 'v')
+	), guards(kind, bits) AS (
+		-- pg_trigger.tgtype: 2 before, 1 row, 8 delete, 16 update, 32 truncate
+		VALUES ('UPDATE and DELETE', 1 | 2 | 8 | 16), ('TRUNCATE', 2 | 32)
+	)
+	SELECT 'error', l.oid::regclass::text, 'no append-only trigger on ' || g.kind || ' that is ENABLE ALWAYS'
+	FROM ledger l CROSS JOIN guards g
+	WHERE NOT EXISTS (
+		SELECT 1 FROM pg_trigger t
+		WHERE t.tgrelid = l.oid AND t.tgfoid = 'outbox.append_only()'::regprocedure
+			AND t.tgenabled = 'A' AND t.tgtype = g.bits AND t.tgqual IS NULL AND t.tgattr = ''::int2vector)
+	UNION ALL
+	SELECT 'error', 'outbox.pending', 'no trigger on TRUNCATE that is ENABLE ALWAYS'
+	WHERE NOT EXISTS (
+		SELECT 1 FROM pg_trigger t
+		WHERE t.tgrelid = 'outbox.pending'::regclass AND t.tgfoid = 'outbox.append_only()'::regprocedure
+			AND t.tgenabled = 'A' AND t.tgtype = 2 | 32)
+	UNION ALL
+	SELECT 'error', o.oid::regclass::text || ' trigger ' || quote_ident(t.tgname), 'foreign trigger: functions that meet it refuse to work'
+	FROM ours o JOIN pg_trigger t ON t.tgrelid = o.oid
+	WHERE t.tgfoid NOT IN ('outbox.append_only()'::regprocedure, 'outbox.merge_queue()'::regprocedure)
+	UNION ALL
+	SELECT 'error', o.oid::regclass::text || ' rule ' || quote_ident(r.rulename), 'rule: functions that meet it refuse to work'
+	FROM ours o JOIN pg_rewrite r ON r.ev_class = o.oid
+	WHERE r.rulename <> '_RETURN'
+	UNION ALL
+	SELECT 'error', o.oid::regclass::text, 'row level security: functions that meet it refuse to work'
+	FROM ours o WHERE o.relrowsecurity
+	UNION ALL
+	SELECT 'error', o.oid::regclass::text, a.privilege_type || ' is granted to ' || CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END
+	FROM ours o CROSS JOIN LATERAL aclexplode(o.relacl) a
+	WHERE a.grantee <> o.relowner
+		AND (a.grantee = 0 OR a.privilege_type IN ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER', 'REFERENCES'))
+	UNION ALL
+	SELECT 'error', p.oid::regprocedure::text, 'EXECUTE is granted to PUBLIC'
+	FROM pg_proc p
+	WHERE p.pronamespace = 'outbox'::regnamespace
+		AND EXISTS (SELECT 1 FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a WHERE a.grantee = 0)
+	UNION ALL
+	SELECT 'error', o.oid::regclass::text, 'not owned by outbox_owner'
+	FROM ours o WHERE pg_get_userbyid(o.relowner) <> 'outbox_owner'
+	UNION ALL
+	SELECT 'error', 'role outbox_owner', 'can log in or has rights beyond its tables'
+	FROM pg_roles r
+	WHERE r.rolname = 'outbox_owner' AND (r.rolcanlogin OR r.rolsuper OR r.rolcreaterole OR r.rolbypassrls)
+	UNION ALL
+	SELECT 'error', l.oid::regclass::text, 'no valid ' || w.what
+	FROM leaves l
+	JOIN (VALUES
+		('outbox.messages'::regclass, 'primary key on (outbox_id)', true, false, '(outbox_id)', NULL),
+		('outbox.attempts'::regclass, 'primary key on (outbox_id, attempt_no)', true, false, '(outbox_id, attempt_no)', NULL),
+		('outbox.attempts'::regclass, 'unique index of terminal attempts', false, true, '(outbox_id)', '_one_terminal_per_outbox'),
+		('outbox.attempts'::regclass, 'index of failed attempts', false, false, '(outbox_id)', '_failed')
+	) w(parent, what, is_key, is_unique, columns, suffix) ON w.parent = l.inhparent
+	WHERE NOT EXISTS (
+		SELECT 1 FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
+		WHERE x.indrelid = l.oid AND x.indisvalid AND x.indisready
+			AND (x.indisprimary OR NOT w.is_key) AND (x.indisunique OR NOT (w.is_key OR w.is_unique))
+			AND (w.suffix IS NULL OR (c.relname = l.relname || w.suffix AND x.indpred IS NOT NULL))
+			AND strpos(pg_get_indexdef(x.indexrelid), w.columns) > 0)
+	UNION ALL
+	SELECT 'error', 'outbox.' || w.name, 'missing or not valid'
+	FROM (VALUES ('pending_pkey'), ('pending_due'), ('pending_lease'), ('pending_key_sequence'),
+		('idempotency_keys_pkey'), ('key_numbers_pkey'), ('replays_pkey'), ('queues_pkey')) w(name)
+	WHERE NOT EXISTS (
+		SELECT 1 FROM pg_class c JOIN pg_index x ON x.indexrelid = c.oid
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relname = w.name AND x.indisvalid AND x.indisready)
+	UNION ALL
+	SELECT 'error', l.oid::regclass::text, 'no partition of ' || CASE WHEN l.inhparent = 'outbox.messages'::regclass THEN 'outbox.attempts' ELSE 'outbox.messages' END || ' has the same bounds'
+	FROM leaves l
+	WHERE NOT EXISTS (SELECT 1 FROM leaves o WHERE o.inhparent <> l.inhparent AND o.bound = l.bound)
+	ORDER BY 1, 2, 3;
+END;
+COMMENT ON FUNCTION outbox.check() IS
+$$What is not as it must be: append-only triggers that are missing or not ENABLE ALWAYS, foreign triggers, rules and row level security, write grants, anything granted to PUBLIC, partitions without their indexes or without their counterpart. No row = nothing found.
+severity: error. object: what. problem: why. No errors; reads catalogs only.$$;
+
+---------------------------------------------------------------- owner and rights
+
+DO LANGUAGE plpgsql $owner$
+DECLARE
+	statement text;
+BEGIN
+	FOR statement IN
+		SELECT pg_catalog.format('ALTER TABLE %s OWNER TO outbox_owner', c.oid::pg_catalog.regclass)
+		FROM pg_catalog.pg_class c
+		WHERE c.relnamespace = 'outbox'::pg_catalog.regnamespace AND c.relkind IN ('r', 'p')
+		UNION ALL
+		SELECT pg_catalog.format('ALTER VIEW %s OWNER TO outbox_owner', c.oid::pg_catalog.regclass)
+		FROM pg_catalog.pg_class c
+		WHERE c.relnamespace = 'outbox'::pg_catalog.regnamespace AND c.relkind = 'v'
+		UNION ALL
+		SELECT pg_catalog.format('ALTER FUNCTION %s OWNER TO outbox_owner', p.oid::pg_catalog.regprocedure)
+		FROM pg_catalog.pg_proc p
+		WHERE p.pronamespace = 'outbox'::pg_catalog.regnamespace
+	LOOP
+		EXECUTE statement;
+	END LOOP;
+END
+$owner$;
+ALTER TYPE outbox.attempt_state OWNER TO outbox_owner;
+ALTER SCHEMA outbox OWNER TO outbox_owner;
+
+REVOKE ALL ON SCHEMA outbox FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA outbox FROM PUBLIC;
+REVOKE ALL ON ALL ROUTINES IN SCHEMA outbox FROM PUBLIC;
+REVOKE ALL ON TYPE outbox.attempt_state FROM PUBLIC;
+
+GRANT USAGE ON SCHEMA outbox TO outbox_ingest, outbox_executor, outbox_operator, outbox_readonly, outbox_auditor;
+GRANT USAGE ON TYPE outbox.attempt_state TO outbox_executor, outbox_operator, outbox_readonly, outbox_auditor;
+
+GRANT EXECUTE ON FUNCTION
+	outbox.enqueue(text, jsonb, text, text, text, text, text, uuid, jsonb, text, integer, timestamptz, integer),
+	outbox.enqueue_batch(text, jsonb),
+	outbox.enqueue_and_claim(text, text, jsonb, text, text, text, text, text, uuid, jsonb, text, integer, integer, interval)
+TO outbox_ingest;
+
+GRANT EXECUTE ON FUNCTION
+	outbox.enqueue_and_claim(text, text, jsonb, text, text, text, text, text, uuid, jsonb, text, integer, integer, interval),
+	outbox.claim(text, integer, interval, text[], interval),
+	outbox.complete(uuid, uuid, text, outbox.attempt_state, text, text, text, text, integer, interval),
+	outbox.complete_batch(text, uuid[], uuid[], outbox.attempt_state[], text[], text[], text[], text[], integer[], interval[]),
+	outbox.renew(text, uuid[], uuid[], interval),
+	outbox.release(text, uuid[], uuid[], interval),
+	outbox.repair_expired_leases(integer, text, text[])
+TO outbox_executor;
+
+GRANT EXECUTE ON FUNCTION
+	outbox.create_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer),
+	outbox.alter_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer),
+	outbox.drop_queue(text), outbox.pause(text), outbox.resume(text),
+	outbox.cancel(uuid, text, boolean), outbox.replay(uuid, timestamptz),
+	outbox.backoff(text, integer, uuid), outbox.maintain(), outbox.state_diagram(), outbox.check()
+TO outbox_operator;
+
+GRANT SELECT ON outbox.status, outbox.operational_status, outbox.dead_letters
+TO outbox_operator, outbox_readonly, outbox_auditor;
+GRANT SELECT ON outbox.queues, outbox.messages, outbox.pending, outbox.attempts
+TO outbox_readonly, outbox_auditor;
