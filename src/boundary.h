@@ -1,0 +1,111 @@
+// Where C++ meets PostgreSQL: the only file with try, catch, throw or PG_TRY.
+//
+// Guarantees:
+//  - No C++ exception leaves an extern "C" function (it would end the server):
+//    OUTBOX_FUNCTION turns one into an ordinary ERROR.
+//  - An ERROR of the server is a longjmp that skips destructors. It passes through
+//    our frames unhindered, with its SQLSTATE, because nothing in them owns
+//    anything by a destructor: memory is palloc'ed, locks, pins and relations
+//    belong to the transaction.
+//  - in_subtransaction confines an ERROR to the work it ran: afterwards nothing
+//    that work did has happened, and the caller goes on.
+#pragma once
+
+#include <exception>
+
+#include "pg.h"
+
+namespace outbox {
+
+template <Datum (*body)(FunctionCallInfo)>
+Datum
+guarded_entry(FunctionCallInfo fcinfo)
+{
+	char what[256];
+
+	try
+	{
+		return body(fcinfo);
+	}
+	catch (const std::exception &e)
+	{
+		strlcpy(what, e.what(), sizeof(what));
+	}
+	catch (...)
+	{
+		strlcpy(what, "unknown exception", sizeof(what));
+	}
+	ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("outbox: %s", what)));
+}
+
+// A cancel or a shutdown is meant for the whole call, never for one row.
+inline bool
+concerns_whole_call(const ErrorData *error)
+{
+	return error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN ||
+		   error->sqlerrcode == ERRCODE_CRASH_SHUTDOWN || error->sqlerrcode == ERRCODE_OUT_OF_MEMORY;
+}
+
+// Runs body() in a subtransaction of its own. Returns nullptr when it went well,
+// else the error. body must open and close for itself whatever it uses
+// (relations, slots, scans): what it leaves open is closed by the rollback.
+template <typename Body>
+ErrorData *
+in_subtransaction(const Body &body)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData *volatile error = nullptr;
+
+	BeginInternalSubTransaction(nullptr);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		body();
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	if (error != nullptr && concerns_whole_call(error))
+		ReThrowError(error);
+	return error;
+}
+
+// Runs body(first, count) over n pieces of work so that a fault in one stops that
+// one alone: all of them in one subtransaction, and only if that fails each in its
+// own. failed(i, error) is told of every piece that did not happen.
+template <typename Body, typename Failed>
+void
+each_confined(int n, const Body &body, const Failed &failed)
+{
+	if (n == 0)
+		return;
+	if (in_subtransaction([&] { body(0, n); }) == nullptr)
+		return;
+	for (int i = 0; i < n; i++)
+	{
+		ErrorData *error = in_subtransaction([&] { body(i, 1); });
+
+		if (error != nullptr)
+			failed(i, error);
+	}
+}
+
+}	// namespace outbox
+
+// Defines an SQL-callable function: OUTBOX_FUNCTION(outbox_verb) { ... return datum; }
+#define OUTBOX_FUNCTION(symbol) \
+	static Datum symbol##_body(FunctionCallInfo fcinfo); \
+	extern "C" { \
+	PG_FUNCTION_INFO_V1(symbol); \
+	Datum symbol(PG_FUNCTION_ARGS) { return outbox::guarded_entry<symbol##_body>(fcinfo); } \
+	} \
+	static Datum symbol##_body([[maybe_unused]] FunctionCallInfo fcinfo)

@@ -1,0 +1,307 @@
+// claim: leases due messages to a worker.
+//
+// Guarantees: never waits for a row, never leases more than asked, nor a row twice,
+// whatever the planner's settings (there is no planner); each row under its own token.
+// Only messages that the calling statement's snapshot sees. A lost lease that it finds
+// is recorded first; a row that cannot be leased is reported and stops no other.
+//
+// Shape: candidates are gathered from the due index (due.h) first and changed afterwards,
+// chunk by chunk.
+
+#include "args.h"
+#include "boundary.h"
+#include "due.h"
+#include "lease.h"
+#include "lost.h"
+
+namespace outbox {
+
+namespace {
+
+constexpr int chunk_size = 1000;
+// Messages that a claim ends without leasing them (a lowered ceiling, a lost lease at
+// the ceiling), before it leaves the rest to the next call.
+constexpr int most_ended = 1000;
+
+struct Claim {
+	FunctionCallInfo fcinfo;	// its result
+	text *worker;
+	int wanted;
+	int taken;
+	int ended;
+	bool has_lease;
+	int64 lease_us;
+	Snapshot snapshot;			// of the calling statement
+};
+
+// One due row, and the message it stands for.
+struct Candidate {
+	PendingRow *row;
+	HeapTuple message;
+	bool taken;
+	int attempt_count;
+	core::Uuid token;
+	TimestampTz expires_at;
+};
+
+// ---- the message of a candidate
+
+// The lease must return the message, so it is read first: a row without its message, or
+// whose message this statement may not see, is passed by untouched.
+HeapTuple
+visible_message(Work *work, const core::Uuid &id, Snapshot snapshot)
+{
+	Table *leaf = leaf_of(work, messages_shape, id, reads);
+	HeapTuple message = nullptr;
+	ScanKeyData key;
+	Probe probe;
+
+	key_equals(&key, primary_index(leaf), 1, F_UUID_EQ, from_uuid(id));
+	begin_probe(&probe, leaf, primary_index(leaf), 1);
+	start_probe(&probe, &key, 1);
+	if (next_settled(&probe, ForwardScanDirection) &&
+		table_tuple_satisfies_snapshot(leaf->rel, probe.slot, snapshot))
+		message = ExecCopySlotHeapTuple(probe.slot);
+	end_probe(&probe);
+	return message;
+}
+
+// ---- gathering and leasing
+
+int
+gather(DueScan *scan, const Claim *claim, Candidate *candidates, int most)
+{
+	Table *table = pending(scan->work);
+	int count = 0;
+
+	while (count < most && next_due(scan))
+	{
+		Candidate *candidate = &candidates[count];
+
+		memset(candidate, 0, sizeof(*candidate));
+		candidate->row = load(table, scan->probe.slot);
+		candidate->message = visible_message(scan->work, candidate->row->id, claim->snapshot);
+		if (candidate->message != nullptr)
+			count++;
+	}
+	return count;
+}
+
+void
+lease_row(Claim *claim, Candidate *candidate, PendingRow *row, const Queue *queue)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	expect(core::State::pending, core::Event::claim, false);
+	candidate->token = random_token();
+	candidate->expires_at = later_or_last(now, claim->has_lease ? claim->lease_us : queue->lease_us);
+	put_lease(row, claim->worker, now, candidate->token, candidate->expires_at);
+}
+
+bool
+is_used_up(const PendingRow *row, const Queue *queue)
+{
+	int most = ceiling(queue, row->max_attempts);
+
+	return most > 0 && row->attempt_count >= most;
+}
+
+// The cheap way, for a row that nobody leased: one update.
+void
+take(Work *work, Claim *claim, Candidate *candidate, const Queue *queue)
+{
+	PendingRow row = *candidate->row;
+
+	lease_row(claim, candidate, &row, queue);
+	candidate->taken = store(work, &row, Wait::never) == Changed::done;
+	candidate->attempt_count = row.attempt_count;
+}
+
+// A row with a past: its lost lease, or its used-up ceiling, is settled first.
+void
+settle_and_take(Work *work, Claim *claim, Candidate *candidate, const Queue *queue)
+{
+	PendingRow row = *candidate->row;
+	Attempt attempt;
+
+	candidate->taken = false;
+	if (row.leased)
+	{
+		Recovery recovery = recover_expired(
+			work, &row, claim->worker,
+			[&](PendingRow *freed, const Queue *) { lease_row(claim, candidate, freed, queue); }, &attempt);
+
+		candidate->taken = recovery == Recovery::freed;
+		candidate->attempt_count = row.attempt_count;
+		claim->ended += recovery == Recovery::ended;
+		return;
+	}
+	if (end_used_up(work, &row, claim->worker) == Recovery::ended)
+	{
+		claim->ended++;
+		return;
+	}
+	take(work, claim, candidate, queue);
+}
+
+void
+take_all(Work *work, Claim *claim, Candidate *candidates, int count, const Queue *queue)
+{
+	for (int i = 0; i < count; i++)
+	{
+		Candidate *candidate = &candidates[i];
+
+		if (candidate->row->leased || is_used_up(candidate->row, queue))
+			settle_and_take(work, claim, candidate, queue);
+		else
+			take(work, claim, candidate, queue);
+	}
+}
+
+bool
+may_fail_alone(Work *work, const Candidate *candidates, int count, const Queue *queue)
+{
+	if (has_foreign_parts(pending(work)))
+		return true;
+	for (int i = 0; i < count; i++)
+		if (candidates[i].row->leased || is_used_up(candidates[i].row, queue))
+			return true;
+	return false;
+}
+
+// Rows that one update leases go straight through; where a row may be refused for its
+// own sake, each is confined.
+void
+take_candidates(Work *work, Claim *claim, Candidate *candidates, int count, const Queue *queue)
+{
+	int ended = claim->ended;
+
+	if (!may_fail_alone(work, candidates, count, queue))
+	{
+		take_all(work, claim, candidates, count, queue);
+		return;
+	}
+	each_confined(
+		count,
+		[&](int first, int n) {
+			Work inner;
+
+			claim->ended = first == 0 ? ended : claim->ended;
+			begin_nested_work(&inner, work);
+			take_all(&inner, claim, candidates + first, n, queue);
+			end_work(&inner);
+		},
+		[&](int i, ErrorData *error) {
+			candidates[i].taken = false;
+			ereport(WARNING, (errcode(error->sqlerrcode),
+							  errmsg("could not lease message %s: %s", shown(candidates[i].row->id), error->message)));
+		});
+}
+
+// ---- answering
+
+void
+put_claimed(Work *work, Claim *claim, const Candidate *candidate, const Queue *queue)
+{
+	using namespace messages_col;
+	static const int columns[] = {outbox_id, messages_col::queue, event_id, event_type, aggregate_type, aggregate_id,
+								  partition_key, sequence_id, idempotency_key, routing_key};
+	Table *leaf = leaf_of(work, messages_shape, candidate->row->id, reads);
+	TupleDesc desc = RelationGetDescr(leaf->rel);
+	int most = ceiling(queue, candidate->row->max_attempts);
+	Datum values[18];
+	bool nulls[18] = {};
+	int n = 0;
+	auto message = [&](int column) {
+		values[n] = heap_getattr(candidate->message, leaf->attno[column], desc, &nulls[n]);
+		n++;
+	};
+
+	for (int column : columns)
+		message(column);
+	message(priority);
+	values[n - 1] = Int32GetDatum(DatumGetInt16(values[n - 1]));
+	message(payload);
+	message(headers);
+	values[n++] = Int32GetDatum(candidate->attempt_count);
+	nulls[n] = most == 0;
+	values[n++] = Int32GetDatum(most);
+	message(created_at);
+	values[n++] = from_uuid(candidate->token);
+	values[n++] = TimestampTzGetDatum(candidate->expires_at);
+	put_result(claim->fcinfo, values, nulls);
+}
+
+void
+claim_from(Work *work, Claim *claim, const Queue *queue)
+{
+	int most = Min(claim->wanted - claim->taken, chunk_size);
+	Candidate *candidates = static_cast<Candidate *>(palloc(sizeof(Candidate) * static_cast<Size>(most)));
+	DueScan scan;
+
+	begin_due_scan(&scan, work, queue);
+	while (claim->taken < claim->wanted && claim->ended < most_ended)
+	{
+		int count = gather(&scan, claim, candidates, Min(claim->wanted - claim->taken, most));
+
+		if (count == 0)
+			break;
+		take_candidates(work, claim, candidates, count, queue);
+		for (int i = 0; i < count; i++)
+			if (candidates[i].taken)
+			{
+				put_claimed(work, claim, &candidates[i], queue);
+				claim->taken++;
+			}
+	}
+	end_due_scan(&scan);
+	pfree(candidates);
+}
+
+List *
+queues_or_default(Work *work, FunctionCallInfo fcinfo, int arg)
+{
+	if (!PG_ARGISNULL(arg))
+		return queues_argument(work, fcinfo, arg);
+	return list_make1(const_cast<Queue *>(queue_named(work, cstring_to_text("default"))));
+}
+
+}	// namespace
+
+}	// namespace outbox
+
+using namespace outbox;
+
+OUTBOX_FUNCTION(outbox_claim)
+{
+	Claim claim = {};
+	ListCell *cell;
+	Work work;
+
+	claim.fcinfo = fcinfo;
+	claim.worker = required_nonempty_text(fcinfo, 0, "worker_id");
+	claim.wanted = required_int(fcinfo, 1, "batch_size");
+	check_at_least(claim.wanted, 1, "batch_size");
+	claim.has_lease = !PG_ARGISNULL(2);
+	if (claim.has_lease)
+	{
+		claim.lease_us = positive_interval_us(PG_GETARG_INTERVAL_P(2), "lease");
+		later(GetCurrentTimestamp(), claim.lease_us, "lease");
+	}
+	if (nonnegative_interval_us(DatumGetIntervalP(required_datum(fcinfo, 4, "wait")), "wait") > 0)
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("wait above zero is not supported in this version"),
+						errhint("LISTEN outbox_pending, and claim when notified.")));
+	claim.snapshot = GetActiveSnapshot();
+	InitMaterializedSRF(fcinfo, 0);
+	begin_work(&work, "claim()");
+	foreach (cell, queues_or_default(&work, fcinfo, 3))
+	{
+		const Queue *queue = static_cast<const Queue *>(lfirst(cell));
+
+		if (!queue->paused && claim.taken < claim.wanted)
+			claim_from(&work, &claim, queue);
+	}
+	end_work(&work);
+	return static_cast<Datum>(0);
+}

@@ -1,0 +1,412 @@
+// complete, complete_batch: a worker reports tries.
+//
+// Guarantees: a stale token is refused before any lock. A try that is accepted appends
+// exactly one attempt and ends or reschedules its message, in one transaction; once the
+// pending row is changed nobody else can take it, however long that transaction lasts.
+// In a batch rows are changed in order of outbox_id, so two batches never deadlock, and
+// one bad item fails alone.
+//
+// Shape: the ledger is read without a lock, then the pending row is changed in exactly
+// the version that was read. If that works, nothing can have been appended in between;
+// if it does not, everything is looked at again.
+
+#include <algorithm>
+
+#include "args.h"
+#include "boundary.h"
+#include "errors.h"
+#include "lease.h"
+#include "queue.h"
+
+namespace outbox {
+
+namespace {
+
+struct Report {
+	// asked
+	int position;
+	core::Uuid id;
+	core::Uuid token;
+	bool has_state;
+	core::Record state;
+	text *reference;
+	text *response_code;
+	text *error_code;
+	text *error_message;
+	bool has_latency;
+	int latency_ms;
+	bool has_delay;
+	int64 delay_us;
+	const char *bad;			// SQLSTATE of an argument, or nullptr
+
+	// answered
+	Attempt *attempt;			// recorded by this call
+	int attempt_no;				// 0 = none
+	core::Record recorded;
+	bool rescheduled;
+	TimestampTz next_attempt_at;
+	const char *error;			// SQLSTATE or nullptr
+};
+
+core::Event
+event_of(core::Record state)
+{
+	switch (state)
+	{
+		case core::Record::dispatched:
+			return core::Event::complete_dispatched;
+		case core::Record::failed:
+			return core::Event::complete_failed;
+		default:
+			return core::Event::complete_retryable;
+	}
+}
+
+Attempt *
+make_attempt(const Report *report, const PendingRow *row, int attempt_no, const core::Transition &transition)
+{
+	Attempt *attempt = static_cast<Attempt *>(palloc0(sizeof(Attempt)));
+
+	attempt->outbox_id = row->id;
+	attempt->attempt_no = attempt_no;
+	attempt->state = transition.record;
+	attempt->leased = true;
+	attempt->worker_id = row->claimed_by;
+	attempt->lease_token = row->lease_token;
+	attempt->claimed_at = row->claimed_at;
+	attempt->reference = report->reference;
+	attempt->response_code = report->response_code;
+	attempt->error_code = report->error_code;
+	attempt->error_message = report->error_message;
+	attempt->has_latency = report->has_latency;
+	attempt->latency_ms = report->latency_ms;
+	attempt->recorded_by = row->claimed_by;
+	if (attempt->error_code == nullptr && transition.at_ceiling)
+		attempt->error_code = cstring_to_text("RETRIES_EXHAUSTED");
+	return attempt;
+}
+
+int64
+retry_delay_us(const Report *report, const PendingRow *row, const Queue *queue, int attempt_no)
+{
+	if (report->has_delay)
+		return report->delay_us;
+	return queue != nullptr ? backoff_us(queue, attempt_no, &row->id) : 0;
+}
+
+// Changes the row as the transition says. The attempt is appended by the caller.
+Changed
+change_pending(Work *work, Report *report, PendingRow *row, const Queue *queue, const core::Transition &transition,
+			   int attempt_no)
+{
+	if (transition.to != core::State::pending)
+		return remove(work, row, Wait::for_row);
+	report->next_attempt_at =
+		later_or_last(GetCurrentTimestamp(), retry_delay_us(report, row, queue, attempt_no));
+	clear_lease(row);
+	count_attempt(row, attempt_no);
+	row->next_attempt_at = report->next_attempt_at;
+	return store(work, row, Wait::for_row);
+}
+
+void
+answer_lost(Work *work, Report *report)
+{
+	report->error = "P7002";
+	report->attempt_no = attempt_under_token(work, report->id, report->token, &report->recorded);
+}
+
+// Accepts one report, or answers why not. raise: as an ERROR.
+void
+settle(Work *work, Report *report, const text *worker, bool raise)
+{
+	for (;;)
+	{
+		Holding holding = look_at_lease(work, report->id, report->token, worker);
+		Tried before;
+		const Queue *queue = nullptr;
+		bool at_ceiling = false;
+		Changed changed;
+
+		if (holding.held != Held::yes)
+		{
+			if (raise)
+				raise_lease_lost(work, holding, report->id, report->token, worker);
+			answer_lost(work, report);
+			return;
+		}
+		before = tried(work, report->id);
+		if (before.terminal)
+		{
+			if (raise)
+				ereport(ERROR, (errcode(ERRCODE_OUTBOX_ALREADY_TERMINAL),
+								errmsg("ALREADY_TERMINAL: message %s has a terminal attempt", shown(report->id)),
+								errdetail("The ledger has %d attempts of it and one of them is terminal.",
+										  before.attempts)));
+			report->error = "P7001";
+			return;
+		}
+		if (report->state == core::Record::retryable)
+		{
+			int most;
+
+			queue = find_queue(work, holding.row->queue);
+			most = ceiling(queue, holding.row->max_attempts);
+			at_ceiling = most > 0 && before.attempts + 1 >= most;
+		}
+
+		const core::Transition &transition = expect(core::State::leased, event_of(report->state), at_ceiling);
+
+		changed = change_pending(work, report, holding.row, queue, transition, before.attempts + 1);
+		if (changed == Changed::done)
+		{
+			report->attempt = make_attempt(report, holding.row, before.attempts + 1, transition);
+			report->attempt_no = report->attempt->attempt_no;
+			report->recorded = report->attempt->state;
+			report->rescheduled = transition.to == core::State::pending;
+			return;
+		}
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+const char *
+bad_report(const Report *report)
+{
+	if (report->bad != nullptr)
+		return report->bad;
+	if (!report->has_state)
+		return "22004";
+	if (report->state == core::Record::zombie_requeue)
+		return "P7003";
+	if (report->has_latency && report->latency_ms < 0)
+		return "22023";
+	return nullptr;
+}
+
+// The same lease reported twice in one batch: the second is told of the first.
+bool
+repeats(const Report *report, const Report *before)
+{
+	return before != nullptr && before->attempt_no > 0 && equal(report->id, before->id) &&
+		   equal(report->token, before->token);
+}
+
+// Settles reports[0..count), sorted by id, and appends what was accepted.
+void
+settle_all(Work *work, Report **reports, int count, const text *worker, const Report *before)
+{
+	Attempt **attempts = static_cast<Attempt **>(palloc(sizeof(Attempt *) * static_cast<Size>(count)));
+	int accepted = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		Report *report = reports[i];
+
+		report->error = bad_report(report);
+		report->attempt = nullptr;
+		report->attempt_no = 0;
+		report->rescheduled = false;
+		if (report->error == nullptr && repeats(report, before))
+		{
+			report->error = "P7002";
+			report->attempt_no = before->attempt_no;
+			report->recorded = before->recorded;
+		}
+		else if (report->error == nullptr)
+		{
+			settle(work, report, worker, false);
+			if (report->attempt != nullptr)
+				attempts[accepted++] = report->attempt;
+		}
+		before = report;
+	}
+	append(work, attempts, accepted);
+}
+
+// Where user-made checks, columns or indexes may refuse a row, each report is confined.
+bool
+may_fail_alone(Work *work, Report **reports, int count)
+{
+	if (has_foreign_parts(pending(work)))
+		return true;
+	for (int i = 0; i < count; i++)
+		if (reports[i]->bad == nullptr && has_foreign_parts(leaf_of(work, attempts_shape, reports[i]->id, inserts)))
+			return true;
+	return false;
+}
+
+void
+settle_batch(Work *work, Report **reports, int count, const text *worker)
+{
+	if (!may_fail_alone(work, reports, count))
+	{
+		settle_all(work, reports, count, worker, nullptr);
+		return;
+	}
+	each_confined(
+		count,
+		[&](int first, int n) {
+			Work inner;
+
+			begin_nested_work(&inner, work);
+			settle_all(&inner, reports + first, n, worker, first > 0 ? reports[first - 1] : nullptr);
+			end_work(&inner);
+		},
+		[&](int i, ErrorData *error) {
+			reports[i]->attempt_no = 0;
+			reports[i]->error = pstrdup(unpack_sql_state(error->sqlerrcode));
+		});
+}
+
+Datum
+state_or_null(Work *work, const Report *report, bool *isnull)
+{
+	*isnull = report->attempt_no == 0;
+	return *isnull ? static_cast<Datum>(0) : state_datum(work, report->recorded);
+}
+
+int64
+optional_delay(Datum interval, bool isnull, bool *has_delay)
+{
+	*has_delay = !isnull;
+	return isnull ? 0 : nonnegative_interval_us(DatumGetIntervalP(interval), "retry_delay");
+}
+
+}	// namespace
+
+}	// namespace outbox
+
+using namespace outbox;
+
+OUTBOX_FUNCTION(outbox_complete)
+{
+	Report report = {};
+	text *worker;
+	Work work;
+	Attempt *attempt;
+	Datum values[3];
+	bool nulls[3] = {};
+
+	report.id = to_uuid(required_datum(fcinfo, 0, "outbox_id"));
+	report.token = to_uuid(required_datum(fcinfo, 1, "lease_token"));
+	worker = required_nonempty_text(fcinfo, 2, "worker_id");
+	required_datum(fcinfo, 3, "state");
+	report.reference = optional_text(fcinfo, 4);
+	report.response_code = optional_text(fcinfo, 5);
+	report.error_code = optional_text(fcinfo, 6);
+	report.error_message = optional_text(fcinfo, 7);
+	report.has_latency = !PG_ARGISNULL(8);
+	report.latency_ms = report.has_latency ? PG_GETARG_INT32(8) : 0;
+	if (report.has_latency)
+		check_at_least(report.latency_ms, 0, "latency_ms");
+	report.delay_us = optional_delay(PG_ARGISNULL(9) ? 0 : PG_GETARG_DATUM(9), PG_ARGISNULL(9), &report.has_delay);
+
+	InitMaterializedSRF(fcinfo, 0);
+	begin_work(&work, "complete()");
+	report.state = state_of(&work, PG_GETARG_DATUM(3));
+	if (report.state == core::Record::zombie_requeue)
+		ereport(ERROR, (errcode(ERRCODE_OUTBOX_INVALID_STATE),
+						errmsg("INVALID_STATE: state must be DISPATCHED, FAILED or RETRYABLE, not %s",
+							   core::name(report.state)),
+						errdetail("A lost lease is recorded by claim and by outbox.repair_expired_leases.")));
+	settle(&work, &report, worker, true);
+	attempt = report.attempt;
+	append(&work, &attempt, 1);
+	values[0] = Int32GetDatum(report.attempt_no);
+	values[1] = state_or_null(&work, &report, &nulls[1]);
+	values[2] = TimestampTzGetDatum(report.next_attempt_at);
+	nulls[2] = !report.rescheduled;
+	put_result(fcinfo, values, nulls);
+	end_work(&work);
+	return static_cast<Datum>(0);
+}
+
+OUTBOX_FUNCTION(outbox_complete_batch)
+{
+	text *worker = required_nonempty_text(fcinfo, 0, "worker_id");
+	ArrayArg ids = required_array(fcinfo, 1, "outbox_ids");
+	ArrayArg tokens = required_array(fcinfo, 2, "lease_tokens");
+	ArrayArg states = required_array(fcinfo, 3, "states");
+	ArrayArg references = optional_array(fcinfo, 4, "refs");
+	ArrayArg response_codes = optional_array(fcinfo, 5, "response_codes");
+	ArrayArg error_codes = optional_array(fcinfo, 6, "error_codes");
+	ArrayArg error_messages = optional_array(fcinfo, 7, "error_messages");
+	ArrayArg latencies = optional_array(fcinfo, 8, "latencies_ms");
+	ArrayArg delays = optional_array(fcinfo, 9, "retry_delays");
+	Size count = static_cast<Size>(ids.count);
+	Report *reports;
+	Report **sorted;
+	Work work;
+
+	check_same_length(tokens, ids.count, "lease_tokens", "outbox_ids");
+	check_same_length(states, ids.count, "states", "outbox_ids");
+	check_same_length(references, ids.count, "refs", "outbox_ids");
+	check_same_length(response_codes, ids.count, "response_codes", "outbox_ids");
+	check_same_length(error_codes, ids.count, "error_codes", "outbox_ids");
+	check_same_length(error_messages, ids.count, "error_messages", "outbox_ids");
+	check_same_length(latencies, ids.count, "latencies_ms", "outbox_ids");
+	check_same_length(delays, ids.count, "retry_delays", "outbox_ids");
+
+	InitMaterializedSRF(fcinfo, 0);
+	begin_work(&work, "complete_batch()");
+	reports = static_cast<Report *>(palloc0(sizeof(Report) * Max(count, 1)));
+	sorted = static_cast<Report **>(palloc(sizeof(Report *) * Max(count, 1)));
+	for (int i = 0; i < ids.count; i++)
+	{
+		Report *report = &reports[i];
+		auto text_at = [&](const ArrayArg &array) {
+			return array.is_null(i) ? nullptr : DatumGetTextPP(array.items[i]);
+		};
+
+		sorted[i] = report;
+		report->position = i;
+		if (ids.is_null(i) || tokens.is_null(i))
+		{
+			report->bad = "22004";
+			if (!ids.is_null(i))
+				report->id = to_uuid(ids.items[i]);
+			continue;
+		}
+		report->id = to_uuid(ids.items[i]);
+		report->token = to_uuid(tokens.items[i]);
+		report->has_state = !states.is_null(i);
+		if (report->has_state)
+			report->state = state_of(&work, states.items[i]);
+		report->reference = text_at(references);
+		report->response_code = text_at(response_codes);
+		report->error_code = text_at(error_codes);
+		report->error_message = text_at(error_messages);
+		report->has_latency = !latencies.is_null(i);
+		report->latency_ms = report->has_latency ? DatumGetInt32(latencies.items[i]) : 0;
+		report->has_delay = !delays.is_null(i);
+		if (report->has_delay && !usable_delay_us(DatumGetIntervalP(delays.items[i]), work.now, &report->delay_us))
+			report->bad = "22023";
+	}
+	std::sort(sorted, sorted + count, [](const Report *a, const Report *b) {
+		int order = memcmp(a->id.bytes, b->id.bytes, UUID_LEN);
+
+		return order != 0 ? order < 0 : a->position < b->position;
+	});
+	if (count > 0)
+		settle_batch(&work, sorted, ids.count, worker);
+	for (int i = 0; i < ids.count; i++)
+	{
+		const Report *report = &reports[i];
+		Datum values[5] = {};
+		bool nulls[5] = {};
+
+		nulls[0] = ids.is_null(i);
+		values[0] = nulls[0] ? 0 : ids.items[i];
+		values[1] = Int32GetDatum(report->attempt_no);
+		nulls[1] = report->attempt_no == 0;
+		values[2] = state_or_null(&work, report, &nulls[2]);
+		values[3] = TimestampTzGetDatum(report->next_attempt_at);
+		nulls[3] = report->error != nullptr || !report->rescheduled;
+		values[4] = report->error != nullptr ? CStringGetTextDatum(report->error) : 0;
+		nulls[4] = report->error == nullptr;
+		put_result(fcinfo, values, nulls);
+	}
+	end_work(&work);
+	return static_cast<Datum>(0);
+}

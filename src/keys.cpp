@@ -1,0 +1,267 @@
+// See keys.h.
+//
+// An item may have two keys, and is a repetition if either is known; then neither of its
+// keys is remembered anew. So the keys of such items are all looked up, in the order of
+// their digests, before any is inserted. Keys of items that have only one are looked up
+// when they are inserted, under the same latch. Should a key of an item with two be taken
+// between the two steps, what was inserted is withdrawn and all is looked at again.
+
+#include "keys.h"
+
+#include <algorithm>
+
+#include "claimed_key.h"
+#include "digest.h"
+
+namespace outbox {
+
+namespace {
+
+enum class Standing { unknown, free, known };
+
+// One distinct digest of the batch.
+struct Key {
+	Digest digest;
+	bool look_first;			// some item has it beside another key
+	Standing standing;
+	core::Uuid known_id;
+	int owner;					// the item that remembers it, -1 = none
+	bool inserted;
+	ItemPointerData tid;
+};
+
+struct Use {
+	Digest digest;
+	int item;
+	int which;					// 0 idempotency key, 1 event_id
+	bool has_both;
+};
+
+struct Batch {
+	Work *work;
+	const text *queue;
+	Keyed *items;
+	int count;
+	Key *keys;					// distinct, by digest
+	int nkeys;
+	Key **of_item[2];			// the item's keys, or nullptr
+	Table *table;
+	Probe probe;
+	TupleTableSlot *row;
+};
+
+Digest
+key_digest(const Batch *batch, const Keyed *item, int which)
+{
+	core::Part parts[3] = {part_of(batch->queue)};
+
+	if (which == 1)
+	{
+		parts[1] = {reinterpret_cast<const char *>(item->event_id.bytes), sizeof(item->event_id.bytes)};
+		return digest_of(core::KeyKind::event, parts, 2);
+	}
+	parts[1] = part_of(item->aggregate_id);
+	parts[2] = part_of(item->idempotency_key);
+	return digest_of(core::KeyKind::idempotency, parts, 3);
+}
+
+// Collects the distinct keys in the order of their digests.
+void
+collect_keys(Batch *batch)
+{
+	Size most = static_cast<Size>(batch->count) * 2;
+	Use *uses = static_cast<Use *>(palloc(sizeof(Use) * most));
+	int n = 0;
+
+	for (int i = 0; i < batch->count; i++)
+	{
+		const Keyed *item = &batch->items[i];
+		bool both = item->idempotency_key != nullptr && item->has_event_id;
+
+		if (item->idempotency_key != nullptr)
+			uses[n++] = {key_digest(batch, item, 0), i, 0, both};
+		if (item->has_event_id)
+			uses[n++] = {key_digest(batch, item, 1), i, 1, both};
+	}
+	std::sort(uses, uses + n, [](const Use &a, const Use &b) { return compare(a.digest, b.digest) < 0; });
+	batch->keys = static_cast<Key *>(palloc0(sizeof(Key) * Max(n, 1)));
+	for (int which = 0; which < 2; which++)
+		batch->of_item[which] = static_cast<Key **>(palloc0(sizeof(Key *) * static_cast<Size>(batch->count)));
+	for (int i = 0; i < n; i++)
+	{
+		Key *key;
+
+		if (i == 0 || compare(uses[i].digest, uses[i - 1].digest) != 0)
+			batch->keys[batch->nkeys++].digest = uses[i].digest;
+		key = &batch->keys[batch->nkeys - 1];
+		key->look_first |= uses[i].has_both;
+		batch->of_item[uses[i].which][uses[i].item] = key;
+	}
+	pfree(uses);
+}
+
+// Looks a key up and leaves it latched. true when it is known.
+bool
+look_up(Batch *batch, Key *key, KeyLatch *held)
+{
+	ScanKeyData scan_key;
+	bool isnull;
+
+	key_equals(&scan_key, primary_index(batch->table), 1, F_BYTEAEQ, digest_datum(key->digest));
+	if (!look_up_latched(&batch->probe, &scan_key, 1, ForwardScanDirection, held, key->digest.bytes,
+						 sizeof(key->digest.bytes)))
+		return false;
+	key->standing = Standing::known;
+	key->known_id = to_uuid(batch->table->get(batch->probe.slot, idempotency_keys_col::outbox_id, &isnull));
+	return true;
+}
+
+void
+look_up_keys_of_pairs(Batch *batch)
+{
+	for (int i = 0; i < batch->nkeys; i++)
+	{
+		Key *key = &batch->keys[i];
+		KeyLatch held;
+
+		if (!key->look_first)
+			continue;
+		key->standing = look_up(batch, key, &held) ? Standing::known : Standing::free;
+		unlatch(&held);
+	}
+}
+
+// In the order of the items: who owns which key, who repeats whom.
+void
+resolve(Batch *batch)
+{
+	for (int i = 0; i < batch->nkeys; i++)
+		batch->keys[i].owner = -1;
+	for (int i = 0; i < batch->count; i++)
+	{
+		Keyed *item = &batch->items[i];
+
+		item->known = false;
+		item->duplicate_of = -1;
+		for (int which = 0; which < 2 && !item->known && item->duplicate_of < 0; which++)
+		{
+			const Key *key = batch->of_item[which][i];
+
+			if (key == nullptr)
+				continue;
+			item->known = key->standing == Standing::known;
+			if (!item->known && key->owner >= 0)
+				item->duplicate_of = key->owner;
+		}
+		for (int which = 0; which < 2 && !item->known && item->duplicate_of < 0; which++)
+			if (batch->of_item[which][i] != nullptr)
+				batch->of_item[which][i]->owner = i;
+	}
+}
+
+void
+insert_key(Batch *batch, Key *key)
+{
+	using namespace idempotency_keys_col;
+
+	set(batch->table, batch->row, digest, digest_datum(key->digest));
+	set_text(batch->table, batch->row, idempotency_keys_col::queue, batch->queue);
+	set(batch->table, batch->row, outbox_id, from_uuid(batch->items[key->owner].id));
+	insert_rows(batch->table, &batch->row, 1);
+	key->tid = batch->row->tts_tid;
+	key->inserted = true;
+}
+
+// False when a key that was free has been taken meanwhile.
+bool
+insert_owned_keys(Batch *batch)
+{
+	for (int i = 0; i < batch->nkeys; i++)
+	{
+		Key *key = &batch->keys[i];
+		KeyLatch held;
+		bool known;
+
+		if (key->owner < 0)
+			continue;
+		known = look_up(batch, key, &held);
+		if (!known)
+			insert_key(batch, key);
+		unlatch(&held);
+		if (known && key->look_first)
+			return false;
+	}
+	return true;
+}
+
+void
+withdraw(Batch *batch)
+{
+	CommandCounterIncrement();
+	for (int i = 0; i < batch->nkeys; i++)
+	{
+		Key *key = &batch->keys[i];
+
+		if (key->inserted && delete_row(batch->table, &key->tid, Wait::never) != Changed::done)
+			elog(ERROR, "could not withdraw a key");
+		key->inserted = false;
+		key->standing = Standing::unknown;
+	}
+	CommandCounterIncrement();
+}
+
+void
+answer(Batch *batch)
+{
+	for (int i = 0; i < batch->count; i++)
+	{
+		Keyed *item = &batch->items[i];
+
+		for (int which = 1; which >= 0; which--)
+			if (batch->of_item[which][i] != nullptr && batch->of_item[which][i]->standing == Standing::known)
+			{
+				item->known = true;
+				item->duplicate_of = -1;
+				item->id = batch->of_item[which][i]->known_id;
+			}
+	}
+	for (int i = 0; i < batch->count; i++)
+		if (batch->items[i].duplicate_of >= 0)
+			batch->items[i].id = batch->items[batch->items[i].duplicate_of].id;
+}
+
+}	// namespace
+
+void
+remember_keys(Work *work, const text *queue, Keyed *items, int count)
+{
+	Batch batch = {};
+
+	batch.work = work;
+	batch.queue = queue;
+	batch.items = items;
+	batch.count = count;
+	collect_keys(&batch);
+	if (batch.nkeys > 0)
+	{
+		batch.table = open(work, idempotency_keys_shape, inserts | deletes);
+		batch.row = new_row(batch.table);
+		begin_probe(&batch.probe, batch.table, primary_index(batch.table), 1);
+		for (;;)
+		{
+			look_up_keys_of_pairs(&batch);
+			resolve(&batch);
+			if (insert_owned_keys(&batch))
+				break;
+			withdraw(&batch);
+		}
+		end_probe(&batch.probe);
+		ExecDropSingleTupleTableSlot(batch.row);
+		close_table(batch.table);
+	}
+	else
+		resolve(&batch);
+	answer(&batch);
+}
+
+}	// namespace outbox

@@ -1,0 +1,72 @@
+// See lease.h.
+
+#include "lease.h"
+
+#include "args.h"
+#include "errors.h"
+
+namespace outbox {
+
+Holding
+look_at_lease(Work *work, const core::Uuid &id, const core::Uuid &token, const text *worker)
+{
+	PendingRow *row = find_pending(work, id);
+	Held held = Held::yes;
+
+	if (row == nullptr || !row->leased)
+		held = Held::gone;
+	else if (!equal(row->lease_token, token))
+		held = Held::other_token;
+	else if (!equal(row->claimed_by, worker))
+		held = Held::other_worker;
+	else if (row->lease_expires_at <= GetCurrentTimestamp())
+		held = Held::expired;
+	return {held, row};
+}
+
+namespace {
+
+const char *
+how_it_was_lost(Work *work, const Holding &holding, const core::Uuid &id, const core::Uuid &token)
+{
+	core::Record state = core::Record::nothing;
+	int attempt_no;
+
+	if (holding.held == Held::expired)
+		return psprintf("The lease expired at %s.", timestamptz_to_str(holding.row->lease_expires_at));
+	if (holding.held == Held::other_worker)
+		return psprintf("The lease belongs to worker \"%s\".", shown(holding.row->claimed_by));
+	attempt_no = attempt_under_token(work, id, token, &state);
+	if (state == core::Record::zombie_requeue)
+		return psprintf("The lease expired and was recorded as attempt %d under this very token.", attempt_no);
+	if (attempt_no > 0)
+		return psprintf("It was completed as attempt %d (%s) under this very token.", attempt_no, core::name(state));
+	if (holding.held == Held::other_token)
+		return "The message is held under another token.";
+	return holding.row != nullptr ? "The lease is gone: the message is not leased." :
+									"The lease is gone: the message is not pending.";
+}
+
+}	// namespace
+
+void
+raise_lease_lost(Work *work, const Holding &holding, const core::Uuid &id, const core::Uuid &token,
+				 const text *worker)
+{
+	ereport(ERROR, (errcode(ERRCODE_OUTBOX_LEASE_LOST),
+					errmsg("LEASE_LOST: worker \"%s\" does not hold message %s", shown(worker), shown(id)),
+					errdetail("%s", how_it_was_lost(work, holding, id, token)),
+					errhint("Do not report this try again: the message is delivered by whoever holds it now.")));
+}
+
+const core::Transition &
+expect(core::State from, core::Event event, bool at_ceiling)
+{
+	const core::Transition *transition = core::outcome(from, event, at_ceiling);
+
+	if (transition == nullptr)
+		elog(ERROR, "no transition from %s by %s", core::name(from), core::name(event));
+	return *transition;
+}
+
+}	// namespace outbox

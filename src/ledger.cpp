@@ -1,0 +1,172 @@
+// See ledger.h.
+
+#include "ledger.h"
+
+#include "probe.h"
+
+namespace outbox {
+
+namespace {
+
+constexpr core::Record states[] = {core::Record::dispatched, core::Record::failed, core::Record::retryable,
+								   core::Record::zombie_requeue};
+
+const char *
+label(core::Record state)
+{
+	return core::name(state);
+}
+
+Oid
+state_type(Work *work)
+{
+	if (!OidIsValid(work->state_type))
+		work->state_type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("attempt_state"),
+										   ObjectIdGetDatum(work->schema));
+	return work->state_type;
+}
+
+Relation
+index_ending_in(Table *table, const char *suffix)
+{
+	return named_index(table, psprintf("%s%s", RelationGetRelationName(table->rel), suffix));
+}
+
+bool
+has_terminal(Table *leaf, const core::Uuid &id)
+{
+	Relation index = index_ending_in(leaf, "_one_terminal_per_outbox");
+	ScanKeyData key;
+	Probe probe;
+	bool found;
+
+	key_equals(&key, index, 1, F_UUID_EQ, from_uuid(id));
+	begin_probe(&probe, leaf, index, 1);
+	start_probe(&probe, &key, 1);
+	found = next_settled(&probe, ForwardScanDirection);
+	end_probe(&probe);
+	return found;
+}
+
+void
+fill(Work *work, Table *leaf, TupleTableSlot *row, const Attempt *attempt)
+{
+	using namespace attempts_col;
+	TimestampTz now = GetCurrentTimestamp();
+
+	memset(row->tts_isnull, true, static_cast<Size>(row->tts_tupleDescriptor->natts) * sizeof(bool));
+	set(leaf, row, outbox_id, from_uuid(attempt->outbox_id));
+	set(leaf, row, attempt_no, Int32GetDatum(attempt->attempt_no));
+	set(leaf, row, state, state_datum(work, attempt->state));
+	if (attempt->leased)
+	{
+		set_text(leaf, row, worker_id, attempt->worker_id);
+		set(leaf, row, lease_token, from_uuid(attempt->lease_token));
+		set(leaf, row, claimed_at, TimestampTzGetDatum(attempt->claimed_at));
+	}
+	if (is_terminal(attempt->state))
+		set(leaf, row, completed_at, TimestampTzGetDatum(now));
+	set_text(leaf, row, reference, attempt->reference);
+	set_text(leaf, row, response_code, attempt->response_code);
+	set_text(leaf, row, error_code, attempt->error_code);
+	set_text(leaf, row, error_message, attempt->error_message);
+	if (attempt->has_latency)
+		set(leaf, row, latency_ms, Int32GetDatum(attempt->latency_ms));
+	set_text(leaf, row, recorded_by, attempt->recorded_by);
+	set(leaf, row, created_at, TimestampTzGetDatum(now));
+}
+
+}	// namespace
+
+Datum
+state_datum(Work *work, core::Record state)
+{
+	Oid oid = GetSysCacheOid2(ENUMTYPOIDNAME, Anum_pg_enum_oid, ObjectIdGetDatum(state_type(work)),
+							  CStringGetDatum(label(state)));
+
+	return ObjectIdGetDatum(oid);
+}
+
+core::Record
+state_of(Work *work, Datum datum)
+{
+	for (core::Record state : states)
+		if (state_datum(work, state) == datum)
+			return state;
+	elog(ERROR, "unknown attempt_state %u", DatumGetObjectId(datum));
+}
+
+Tried
+tried(Work *work, const core::Uuid &id)
+{
+	Table *leaf = leaf_of(work, attempts_shape, id, inserts);
+	Tried result = {};
+	ScanKeyData key;
+	Probe probe;
+
+	key_equals(&key, primary_index(leaf), 1, F_UUID_EQ, from_uuid(id));
+	begin_probe(&probe, leaf, primary_index(leaf), 1);
+	start_probe(&probe, &key, 1);
+	if (next_settled(&probe, BackwardScanDirection))
+	{
+		bool isnull;
+
+		result.attempts = DatumGetInt32(leaf->get(probe.slot, attempts_col::attempt_no, &isnull));
+		result.terminal = has_terminal(leaf, id);
+	}
+	end_probe(&probe);
+	return result;
+}
+
+int
+attempt_under_token(Work *work, const core::Uuid &id, const core::Uuid &token, core::Record *state)
+{
+	Table *leaf = leaf_of(work, attempts_shape, id, inserts);
+	int attempt_no = 0;
+	ScanKeyData key;
+	Probe probe;
+
+	key_equals(&key, primary_index(leaf), 1, F_UUID_EQ, from_uuid(id));
+	begin_probe(&probe, leaf, primary_index(leaf), 1);
+	start_probe(&probe, &key, 1);
+	while (attempt_no == 0 && next_settled(&probe, BackwardScanDirection))
+	{
+		bool isnull;
+		Datum recorded = leaf->get(probe.slot, attempts_col::lease_token, &isnull);
+
+		if (isnull || !equal(to_uuid(recorded), token))
+			continue;
+		attempt_no = DatumGetInt32(leaf->get(probe.slot, attempts_col::attempt_no, &isnull));
+		*state = state_of(work, leaf->get(probe.slot, attempts_col::state, &isnull));
+	}
+	end_probe(&probe);
+	return attempt_no;
+}
+
+void
+append(Work *work, Attempt *const *attempts, int count)
+{
+	constexpr int most = 500;	// rows at a time: bounds memory, keeps the gain of a multi-insert
+	int done = 0;
+
+	while (done < count)
+	{
+		Table *leaf = leaf_of(work, attempts_shape, attempts[done]->outbox_id, inserts);
+		TupleTableSlot *rows[most];
+		int n = 0;
+
+		while (n < most && done + n < count &&
+			   leaf_of(work, attempts_shape, attempts[done + n]->outbox_id, inserts) == leaf)
+		{
+			rows[n] = new_row(leaf);
+			fill(work, leaf, rows[n], attempts[done + n]);
+			n++;
+		}
+		insert_rows(leaf, rows, n);
+		for (int i = 0; i < n; i++)
+			ExecDropSingleTupleTableSlot(rows[i]);
+		done += n;
+	}
+}
+
+}	// namespace outbox

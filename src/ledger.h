@@ -1,0 +1,51 @@
+// The ledger: reading what was tried, appending what was tried now.
+//
+// Guarantees: attempt_no is the greatest in the ledger + 1, read while the pending
+// row is ours; the unique indexes of the leaf are the backstop, for terminal attempts
+// too. Rows are only ever inserted.
+#pragma once
+
+#include "core/state.h"
+#include "work.h"
+
+namespace outbox {
+
+struct Attempt {
+	core::Uuid outbox_id;
+	int attempt_no;
+	core::Record state;
+	bool leased;			// worker_id, lease_token and claimed_at are set
+	text *worker_id;
+	core::Uuid lease_token;
+	TimestampTz claimed_at;
+	text *reference;
+	text *response_code;
+	text *error_code;
+	text *error_message;
+	bool has_latency;
+	int latency_ms;
+	text *recorded_by;
+};
+
+// What the ledger says about a message.
+struct Tried {
+	int attempts;		// the greatest attempt_no, 0 = none
+	bool terminal;		// it has ended
+};
+Tried tried(Work *work, const core::Uuid &id);
+
+// The attempt that was recorded under a token: its number, or 0.
+int attempt_under_token(Work *work, const core::Uuid &id, const core::Uuid &token, core::Record *state);
+
+void append(Work *work, Attempt *const *attempts, int count);
+
+Datum state_datum(Work *work, core::Record state);
+core::Record state_of(Work *work, Datum state);
+
+inline bool
+is_terminal(core::Record state)
+{
+	return state == core::Record::dispatched || state == core::Record::failed;
+}
+
+}	// namespace outbox

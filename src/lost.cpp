@@ -1,0 +1,44 @@
+// See lost.h.
+
+#include "lost.h"
+
+
+namespace outbox {
+
+Attempt
+lost_attempt(const PendingRow *row, int attempt_no, core::Record state, text *by)
+{
+	Attempt attempt = {};
+
+	attempt.outbox_id = row->id;
+	attempt.attempt_no = attempt_no;
+	attempt.state = state;
+	attempt.leased = row->leased;
+	attempt.worker_id = row->claimed_by;
+	attempt.lease_token = row->lease_token;
+	attempt.claimed_at = row->claimed_at;
+	attempt.error_code = cstring_to_text(row->leased ? "LEASE_EXPIRED" : "RETRIES_EXHAUSTED");
+	attempt.recorded_by = by;
+	return attempt;
+}
+
+Recovery
+end_used_up(Work *work, PendingRow *row, text *by)
+{
+	Tried before = tried(work, row->id);
+	int most = ceiling(find_queue(work, row->queue), row->max_attempts);
+
+	if (most == 0 || before.attempts < most)
+		return Recovery::skipped;
+
+	const core::Transition &transition = expect(core::State::pending, core::Event::claim, true);
+	Attempt attempt = lost_attempt(row, before.attempts + 1, transition.record, by);
+	Attempt *appended = &attempt;
+
+	if (remove(work, row, Wait::never) != Changed::done)
+		return Recovery::skipped;
+	append(work, &appended, 1);
+	return Recovery::ended;
+}
+
+}	// namespace outbox

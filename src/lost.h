@@ -1,0 +1,58 @@
+// Messages that no worker can report on: a lease that expired, a ceiling that was
+// lowered below the attempts already used.
+//
+// Guarantee: every lost lease leaves exactly one ledger row, whoever finds it: repair,
+// or the claim that takes the message over. Both use these functions.
+#pragma once
+
+#include "lease.h"
+#include "pending_row.h"
+#include "queue.h"
+
+namespace outbox {
+
+// What happened to a row that was looked at.
+enum class Recovery {
+	skipped,	// somebody else was faster
+	freed,		// recorded; the row is stored as `next` left it
+	ended		// recorded as FAILED; the row is gone
+};
+
+// Records the try that an expired lease stands for, on behalf of `by`. Unless that ends
+// the message, next(row) says how the row goes on: free, or leased anew.
+template <typename Next>
+Recovery recover_expired(Work *work, PendingRow *row, text *by, const Next &next, Attempt *attempt);
+
+// Ends an unleased row whose attempts have used up its ceiling. skipped when they have
+// not: the cached count is only a reason to ask the ledger.
+Recovery end_used_up(Work *work, PendingRow *row, text *by);
+
+// ---- implementation of the template
+
+Attempt lost_attempt(const PendingRow *row, int attempt_no, core::Record state, text *by);
+
+template <typename Next>
+Recovery
+recover_expired(Work *work, PendingRow *row, text *by, const Next &next, Attempt *attempt)
+{
+	Tried before = tried(work, row->id);
+	const Queue *queue = find_queue(work, row->queue);
+	int most = ceiling(queue, row->max_attempts);
+	const core::Transition &transition =
+		expect(core::State::expired, core::Event::repair, most > 0 && before.attempts + 1 >= most);
+
+	*attempt = lost_attempt(row, before.attempts + 1, transition.record, by);
+	if (transition.to == core::State::pending)
+	{
+		count_attempt(row, attempt->attempt_no);
+		next(row, queue);
+		if (store(work, row, Wait::never) != Changed::done)
+			return Recovery::skipped;
+	}
+	else if (remove(work, row, Wait::never) != Changed::done)
+		return Recovery::skipped;
+	append(work, &attempt, 1);
+	return transition.to == core::State::pending ? Recovery::freed : Recovery::ended;
+}
+
+}	// namespace outbox

@@ -1,0 +1,80 @@
+// maintain: one pass of upkeep, for servers without a background worker.
+//
+// Guarantees: each step stands for itself; what one cannot do now is reported and done
+// by a later pass. Runs as the owner (SECURITY DEFINER), with a short lock_timeout.
+
+#include "args.h"
+#include "boundary.h"
+#include "due.h"
+#include "partitions.h"
+#include "probe.h"
+#include "repair.h"
+#include "wakeup.h"
+
+namespace outbox {
+
+namespace {
+
+constexpr int repairs_at_a_time = 1000;
+
+void
+tell(FunctionCallInfo fcinfo, const char *action, const char *object, const char *detail)
+{
+	Datum values[3] = {CStringGetTextDatum(action), CStringGetTextDatum(object), CStringGetTextDatum(detail)};
+	bool nulls[3] = {};
+
+	put_result(fcinfo, values, nulls);
+}
+
+void
+repair_all(FunctionCallInfo fcinfo)
+{
+	int total = 0;
+	int repaired;
+	Work work;
+
+	do
+	{
+		begin_work(&work, "maintain()");
+		repaired = repair(&work, repairs_at_a_time, cstring_to_text("outbox maintain"), NIL, nullptr);
+		end_work(&work);
+		total += repaired;
+	} while (repaired == repairs_at_a_time);
+	if (total > 0)
+		tell(fcinfo, "leases repaired", "outbox.pending", psprintf("%d", total));
+}
+
+void
+notify_claimable(FunctionCallInfo fcinfo)
+{
+	ListCell *cell;
+	Work work;
+
+	begin_work(&work, "maintain()");
+	foreach (cell, all_queues(&work))
+	{
+		const Queue *queue = static_cast<const Queue *>(lfirst(cell));
+
+		if (queue->paused || !has_due(&work, queue))
+			continue;
+		note_wakeup(queue->name);
+		tell(fcinfo, "notified", text_to_cstring(queue->name), "it has claimable messages");
+	}
+	end_work(&work);
+}
+
+}	// namespace
+
+}	// namespace outbox
+
+using namespace outbox;
+
+OUTBOX_FUNCTION(outbox_maintain)
+{
+	PreventCommandIfReadOnly("maintain()");
+	InitMaterializedSRF(fcinfo, 0);
+	repair_all(fcinfo);
+	make_partitions_ahead(fcinfo, tell);
+	notify_claimable(fcinfo);
+	return static_cast<Datum>(0);
+}

@@ -1,0 +1,271 @@
+// See message.h.
+
+#include "message.h"
+
+#include "keys.h"
+#include "lease.h"
+#include "numbers.h"
+#include "wakeup.h"
+
+namespace outbox {
+
+namespace {
+
+constexpr int rows_at_a_time = 100;
+constexpr int greatest_priority = 15;
+
+// Ids are drawn in the order of the messages, below the end of the dated partitions,
+// so that a clock that runs ahead fills no DEFAULT partition.
+core::IdClock id_clock;
+
+}	// namespace
+
+void
+draw_ids(Work *work, Message *messages, int count)
+{
+	constexpr int64 unix_epoch_offset_us = (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY;
+	int64 end_ms = partitions_end_ms(work);
+
+	for (int i = 0; i < count; i++)
+	{
+		uint64 entropy;
+
+		if (!pg_strong_random(&entropy, sizeof(entropy)))
+			ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate an outbox_id")));
+		messages[i].id =
+			core::next_id(id_clock, GetCurrentTimestamp() + unix_epoch_offset_us, end_ms, entropy);
+	}
+}
+
+namespace {
+
+// What a duplicate answers with: the first one's number.
+void
+read_number(Work *work, Message *message)
+{
+	Table *leaf = leaf_of(work, messages_shape, message->id, reads);
+	ScanKeyData key;
+	Probe probe;
+	bool isnull = true;
+
+	key_equals(&key, primary_index(leaf), 1, F_UUID_EQ, from_uuid(message->id));
+	begin_probe(&probe, leaf, primary_index(leaf), 1);
+	start_probe(&probe, &key, 1);
+	if (next_row(&probe))
+		message->sequence_id = DatumGetInt64(leaf->get(probe.slot, messages_col::sequence_id, &isnull));
+	message->has_sequence = !isnull;
+	end_probe(&probe);
+}
+
+// Which of the messages are new, and which message the others repeat. repeats[i] is the
+// element of this batch, or -1.
+void
+resolve_keys(Work *work, const Queue *queue, Message *messages, int *repeats, int count)
+{
+	Keyed *keyed = static_cast<Keyed *>(palloc0(sizeof(Keyed) * static_cast<Size>(count)));
+
+	for (int i = 0; i < count; i++)
+	{
+		keyed[i].aggregate_id = messages[i].aggregate_id;
+		keyed[i].idempotency_key = messages[i].idempotency_key;
+		keyed[i].has_event_id = messages[i].has_event_id && !messages[i].is_replay;
+		keyed[i].event_id = messages[i].event_id;
+		keyed[i].id = messages[i].id;
+	}
+	remember_keys(work, queue->name, keyed, count);
+	for (int i = 0; i < count; i++)
+	{
+		messages[i].created = !keyed[i].known && keyed[i].duplicate_of < 0;
+		messages[i].id = keyed[i].id;
+		repeats[i] = keyed[i].duplicate_of;
+	}
+	pfree(keyed);
+}
+
+void
+number(Work *work, const Queue *queue, Message **created, int count)
+{
+	Numbered *items = static_cast<Numbered *>(palloc0(sizeof(Numbered) * static_cast<Size>(count)));
+	Message **of = static_cast<Message **>(palloc(sizeof(Message *) * static_cast<Size>(count)));
+	int n = 0;
+
+	for (int i = 0; i < count; i++)
+		if (created[i]->partition_key != nullptr)
+		{
+			items[n].partition_key = created[i]->partition_key;
+			items[n].id = created[i]->id;
+			of[n++] = created[i];
+		}
+	if (n > 0)
+		take_numbers(work, queue->name, items, n);
+	for (int i = 0; i < n; i++)
+	{
+		of[i]->has_sequence = true;
+		of[i]->sequence_id = items[i].sequence_id;
+	}
+	pfree(items);
+	pfree(of);
+}
+
+void
+fill_message(Work *work, const Queue *queue, Table *leaf, TupleTableSlot *row, const Message *message)
+{
+	using namespace messages_col;
+
+	memset(row->tts_isnull, true, static_cast<Size>(row->tts_tupleDescriptor->natts) * sizeof(bool));
+	set(leaf, row, outbox_id, from_uuid(message->id));
+	set_text(leaf, row, messages_col::queue, queue->name);
+	set(leaf, row, event_id, from_uuid(message->has_event_id ? message->event_id : message->id));
+	set_text(leaf, row, event_type, message->event_type);
+	set_text(leaf, row, aggregate_type, message->aggregate_type);
+	set_text(leaf, row, aggregate_id, message->aggregate_id);
+	set_text(leaf, row, partition_key, message->partition_key);
+	if (message->has_sequence)
+		set(leaf, row, sequence_id, Int64GetDatum(message->sequence_id));
+	set_text(leaf, row, idempotency_key, message->idempotency_key);
+	set_text(leaf, row, routing_key, message->routing_key);
+	set(leaf, row, priority, Int16GetDatum(static_cast<int16>(message->priority)));
+	if (message->max_attempts > 0)
+		set(leaf, row, max_attempts, Int32GetDatum(message->max_attempts));
+	set(leaf, row, payload, JsonbPGetDatum(message->payload));
+	set(leaf, row, headers, JsonbPGetDatum(message->headers));
+	if (message->is_replay)
+		set(leaf, row, replay_of, from_uuid(message->replay_of));
+	set(leaf, row, created_at, TimestampTzGetDatum(work->now));
+}
+
+void
+fill_pending(Work *work, const Queue *queue, Table *table, TupleTableSlot *row, const Message *message)
+{
+	using namespace pending_col;
+
+	memset(row->tts_isnull, true, static_cast<Size>(row->tts_tupleDescriptor->natts) * sizeof(bool));
+	set(table, row, outbox_id, from_uuid(message->id));
+	set_text(table, row, pending_col::queue, queue->name);
+	set(table, row, priority, Int16GetDatum(static_cast<int16>(message->priority)));
+	set_text(table, row, partition_key, message->partition_key);
+	if (message->has_sequence)
+		set(table, row, sequence_id, Int64GetDatum(message->sequence_id));
+	set(table, row, attempt_count, Int32GetDatum(0));
+	if (message->max_attempts > 0)
+		set(table, row, max_attempts, Int32GetDatum(message->max_attempts));
+	set(table, row, next_attempt_at,
+		TimestampTzGetDatum(message->has_deliver_at ? message->deliver_at : work->now));
+	set(table, row, created_at, TimestampTzGetDatum(work->now));
+	if (message->leased_to == nullptr)
+		return;
+	set_text(table, row, claimed_by, message->leased_to);
+	set(table, row, claimed_at, TimestampTzGetDatum(work->now));
+	set(table, row, lease_token, from_uuid(message->lease_token));
+	set(table, row, lease_expires_at, TimestampTzGetDatum(message->lease_expires_at));
+}
+
+// Writes rows in runs of one partition.
+template <typename TableOf, typename Fill>
+void
+write_rows(Message **created, int count, const TableOf &table_of, const Fill &fill)
+{
+	TupleTableSlot *rows[rows_at_a_time];
+
+	for (int done = 0, n; done < count; done += n)
+	{
+		Table *table = table_of(created[done]);
+
+		for (n = 0; n < rows_at_a_time && done + n < count && table_of(created[done + n]) == table; n++)
+		{
+			rows[n] = new_row(table);
+			fill(table, rows[n], created[done + n]);
+		}
+		insert_rows(table, rows, n);
+		for (int i = 0; i < n; i++)
+			ExecDropSingleTupleTableSlot(rows[i]);
+	}
+}
+
+// A message that nobody could claim now is stored unleased: another will send it.
+void
+give_lease(Work *work, const Queue *queue, Message *message)
+{
+	if (message->leased_to != nullptr && queue->paused)
+		message->leased_to = nullptr;
+	expect(core::State::absent,
+		   message->leased_to != nullptr ? core::Event::enqueue_and_claim : core::Event::enqueue, false);
+	if (message->leased_to == nullptr)
+		return;
+	message->lease_token = random_token();
+	message->lease_expires_at =
+		later_or_last(work->now, message->lease_us > 0 ? message->lease_us : queue->lease_us);
+}
+
+void
+write_created(Work *work, const Queue *queue, Message **created, int count)
+{
+	if (queue->numbered)
+		number(work, queue, created, count);
+	for (int i = 0; i < count; i++)
+		give_lease(work, queue, created[i]);
+	write_rows(
+		created, count, [&](const Message *message) { return leaf_of(work, messages_shape, message->id, inserts); },
+		[&](Table *leaf, TupleTableSlot *row, const Message *message) {
+			fill_message(work, queue, leaf, row, message);
+		});
+	write_rows(
+		created, count, [&](const Message *) { return pending(work); },
+		[&](Table *table, TupleTableSlot *row, const Message *message) {
+			fill_pending(work, queue, table, row, message);
+		});
+	note_wakeup(queue->name);
+}
+
+}	// namespace
+
+void
+check_message(const Message *message, const char *which)
+{
+	auto detail = [&] { return which != nullptr ? errdetail("%s", which) : 0; };
+
+	if (VARSIZE_ANY_EXHDR(message->event_type) == 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("event_type must not be empty"), detail()));
+	if (!JB_ROOT_IS_OBJECT(message->headers))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("headers must be a JSON object"), detail()));
+	if (message->priority < 0 || message->priority > greatest_priority)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("priority must be between 0 and %d, not %d", greatest_priority, message->priority),
+						detail()));
+	if (message->has_deliver_at && TIMESTAMP_NOT_FINITE(message->deliver_at))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("deliver_at must be finite, not %s", timestamptz_to_str(message->deliver_at)), detail()));
+}
+
+void
+write_messages(Work *work, const Queue *queue, Message *messages, int count)
+{
+	int *repeats = static_cast<int *>(palloc(sizeof(int) * static_cast<Size>(Max(count, 1))));
+	Message **created = static_cast<Message **>(palloc(sizeof(Message *) * static_cast<Size>(Max(count, 1))));
+	int n = 0;
+
+	if (count == 0)
+		return;
+	resolve_keys(work, queue, messages, repeats, count);
+	for (int i = 0; i < count; i++)
+		if (messages[i].created)
+			created[n++] = &messages[i];
+	if (n > 0)
+		write_created(work, queue, created, n);
+	for (int i = 0; i < count; i++)
+	{
+		if (messages[i].created)
+			continue;
+		if (repeats[i] < 0)
+			read_number(work, &messages[i]);
+		else
+		{
+			messages[i].has_sequence = messages[repeats[i]].has_sequence;
+			messages[i].sequence_id = messages[repeats[i]].sequence_id;
+		}
+	}
+	pfree(repeats);
+	pfree(created);
+}
+
+}	// namespace outbox

@@ -1,0 +1,52 @@
+// A message on its way into the tables.
+//
+// Guarantee: write_messages does all that enqueueing is, for one message or many, new
+// ones and replays: keys, then numbers, then the rows of messages and pending. Nothing
+// is left half done: what fails is an ERROR, and the transaction undoes the rest.
+#pragma once
+
+#include "queue.h"
+
+namespace outbox {
+
+struct Message {
+	// asked; nullptr and 0 mean none
+	text *event_type;
+	Jsonb *payload;
+	text *aggregate_type;
+	text *aggregate_id;
+	text *partition_key;
+	text *idempotency_key;
+	bool has_event_id;
+	core::Uuid event_id;
+	Jsonb *headers;
+	text *routing_key;
+	int priority;
+	bool has_deliver_at;
+	TimestampTz deliver_at;
+	int max_attempts;
+	text *leased_to;			// born leased to this worker
+	int64 lease_us;
+	bool is_replay;				// keeps event_id without it being a key
+	core::Uuid replay_of;
+
+	// answered
+	core::Uuid id;
+	bool has_sequence;
+	int64 sequence_id;
+	bool created;
+	core::Uuid lease_token;		// when leased
+	TimestampTz lease_expires_at;
+};
+
+// Range and form of what a producer gave, 22023 or 22004. which: nullptr, or what to say
+// in the DETAIL about the element of a batch.
+void check_message(const Message *message, const char *which);
+
+// Gives the messages their ids, in their order.
+void draw_ids(Work *work, Message *messages, int count);
+
+// Writes messages that have their ids.
+void write_messages(Work *work, const Queue *queue, Message *messages, int count);
+
+}	// namespace outbox

@@ -1,0 +1,209 @@
+// See partitions.h.
+//
+// A leaf is built as a table of its own, LIKE the DEFAULT leaf, and then attached:
+// CREATE TABLE … PARTITION OF would lock the parent against all readers. LIKE copies
+// indexes with their comments but not their names; our indexes are known by name, so a
+// copied index takes the name its comment's owner has in the DEFAULT leaf. A user-made
+// index on the DEFAULT leaf comes along.
+
+#include "partitions.h"
+
+#include "boundary.h"
+#include "settings.h"
+#include "work.h"
+
+namespace outbox {
+
+namespace {
+
+constexpr int periods_ahead = 2;
+// Periods are counted from a Monday, midnight UTC: 1970-01-05.
+constexpr int64 origin_ms = 4 * (USECS_PER_DAY / 1000);
+
+struct Range {
+	int64 from_ms;
+	int64 to_ms;
+};
+
+void run(const char *format, ...) pg_attribute_printf(1, 2);
+
+void
+run(const char *format, ...)
+{
+	StringInfoData sql;
+
+	initStringInfo(&sql);
+	for (;;)
+	{
+		va_list args;
+		int needed;
+
+		va_start(args, format);
+		needed = appendStringInfoVA(&sql, format, args);
+		va_end(args);
+		if (needed == 0)
+			break;
+		enlargeStringInfo(&sql, needed);
+	}
+	if (SPI_execute(sql.data, false, 0) < 0)
+		elog(ERROR, "could not execute: %s", sql.data);
+	pfree(sql.data);
+}
+
+const char *
+bound(int64 ms)
+{
+	return shown(core::first_id_at(ms));
+}
+
+// messages_p20261130, with the time of day where it is not midnight.
+const char *
+leaf_name(const char *parent, const Range *range)
+{
+	time_t seconds = static_cast<time_t>(range->from_ms / 1000);
+	struct tm utc;
+	char date[32];
+
+	gmtime_r(&seconds, &utc);
+	strftime(date, sizeof(date), utc.tm_hour == 0 && utc.tm_min == 0 ? "%Y%m%d" : "%Y%m%d_%H%M", &utc);
+	return psprintf("%s_p%s", parent, date);
+}
+
+// Gives copied indexes the names that their originals have.
+void
+name_indexes(const char *parent, const char *leaf)
+{
+	const char *default_leaf = psprintf("%s_default", parent);
+	uint64 count;
+
+	if (SPI_execute(psprintf(
+			"SELECT c.relname, %s || substr(o.relname, %d) "
+			"FROM pg_index i JOIN pg_class o ON o.oid = i.indexrelid "
+			"CROSS JOIN pg_index j JOIN pg_class c ON c.oid = j.indexrelid "
+			"WHERE i.indrelid = 'outbox.%s'::regclass AND j.indrelid = 'outbox.%s'::regclass "
+			"AND o.relname LIKE '%s\\_%%' "
+			"AND obj_description(i.indexrelid, 'pg_class') = obj_description(j.indexrelid, 'pg_class') "
+			"AND c.relname <> %s || substr(o.relname, %d)",
+			quote_literal_cstr(leaf), static_cast<int>(strlen(default_leaf)) + 1, default_leaf, leaf, default_leaf,
+			quote_literal_cstr(leaf), static_cast<int>(strlen(default_leaf)) + 1), false, 0) < 0)
+		elog(ERROR, "could not read the indexes of %s", leaf);
+	count = SPI_processed;
+
+	SPITupleTable *found = SPI_tuptable;
+
+	for (uint64 i = 0; i < count; i++)
+		run("ALTER INDEX outbox.%s RENAME TO %s",
+			quote_identifier(SPI_getvalue(found->vals[i], found->tupdesc, 1)),
+			quote_identifier(SPI_getvalue(found->vals[i], found->tupdesc, 2)));
+}
+
+// Storage parameters are those of the DEFAULT leaf; LIKE does not copy them.
+void
+copy_options(const char *parent, const char *leaf)
+{
+	char *options;
+
+	if (SPI_execute(psprintf("SELECT array_to_string(reloptions, ', ') FROM pg_class "
+							 "WHERE oid = 'outbox.%s_default'::regclass", parent), false, 0) < 0)
+		elog(ERROR, "could not read the options of %s", parent);
+	options = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	if (options != nullptr && options[0] != '\0')
+		run("ALTER TABLE outbox.%s SET (%s)", leaf, options);
+}
+
+void
+add_triggers(const char *leaf)
+{
+	run("CREATE TRIGGER append_only_leaf BEFORE UPDATE OR DELETE ON outbox.%s "
+		"FOR EACH ROW EXECUTE FUNCTION outbox.append_only()", leaf);
+	run("ALTER TABLE outbox.%s ENABLE ALWAYS TRIGGER append_only_leaf", leaf);
+	run("COMMENT ON TRIGGER append_only_leaf ON outbox.%s IS 'the leaf''s own, kept when it is detached'", leaf);
+	run("CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON outbox.%s "
+		"FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()", leaf);
+	run("ALTER TABLE outbox.%s ENABLE ALWAYS TRIGGER append_only_truncate", leaf);
+	run("COMMENT ON TRIGGER append_only_truncate ON outbox.%s IS 'the ledger is never emptied'", leaf);
+}
+
+void
+make_leaf(const char *parent, const Range *range)
+{
+	const char *leaf = leaf_name(parent, range);
+
+	run("CREATE TABLE outbox.%s (LIKE outbox.%s_default INCLUDING ALL)", leaf, parent);
+	run("COMMENT ON TABLE outbox.%s IS 'One period of outbox.%s.'", leaf, parent);
+	run("COMMENT ON CONSTRAINT %s_pkey ON outbox.%s IS 'see the index of that name'", leaf, leaf);
+	copy_options(parent, leaf);
+	name_indexes(parent, leaf);
+	add_triggers(leaf);
+	run("ALTER TABLE outbox.%s ATTACH PARTITION outbox.%s FOR VALUES FROM ('%s') TO ('%s')", parent, leaf,
+		bound(range->from_ms), bound(range->to_ms));
+}
+
+// Cuts off what existing partitions cover. False when nothing is left.
+bool
+uncovered(PartitionBoundInfo bounds, Range *range)
+{
+	if (bounds == nullptr)
+		return true;
+	for (int i = 0; i < bounds->ndatums; i++)
+	{
+		int64 from = bounds->kind[i][0] == PARTITION_RANGE_DATUM_VALUE ?
+						 core::id_time_ms(to_uuid(bounds->datums[i][0])) : 0;
+		int64 to;
+
+		if (bounds->indexes[i + 1] < 0)
+			continue;	// a gap begins here
+		to = bounds->kind[i + 1][0] == PARTITION_RANGE_DATUM_VALUE ?
+				 core::id_time_ms(to_uuid(bounds->datums[i + 1][0])) : PG_INT64_MAX;
+		if (from <= range->from_ms && range->from_ms < to)
+			range->from_ms = to;
+		else if (range->from_ms < from && from < range->to_ms)
+			range->to_ms = from;
+	}
+	return range->from_ms < range->to_ms;
+}
+
+// The part of the period that holds now + ahead and has no partition yet.
+bool
+missing_range(int ahead, Range *range)
+{
+	Oid parent = get_relname_relid("messages", get_namespace_oid("outbox", false));
+	int64 length = partition_interval_ms();
+	int64 now_ms = (GetCurrentTimestamp() + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY) / 1000;
+	int64 period = (now_ms - origin_ms) / length + ahead;
+	Relation rel = relation_open(parent, AccessShareLock);
+	bool missing;
+
+	range->from_ms = origin_ms + period * length;
+	range->to_ms = range->from_ms + length;
+	missing = uncovered(RelationGetPartitionDesc(rel, true)->boundinfo, range);
+	relation_close(rel, NoLock);
+	return missing;
+}
+
+}	// namespace
+
+void
+make_partitions_ahead(FunctionCallInfo fcinfo, Told told)
+{
+	for (int ahead = 0; ahead <= periods_ahead; ahead++)
+	{
+		Range range;
+		const char *name;
+		ErrorData *error;
+
+		if (!missing_range(ahead, &range))
+			continue;
+		name = leaf_name("messages", &range);
+		error = in_subtransaction([&] {
+			SPI_connect();
+			make_leaf("messages", &range);
+			make_leaf("attempts", &range);
+			SPI_finish();
+		});
+		told(fcinfo, error == nullptr ? "partition made" : "partition left for later", name,
+			 error == nullptr ? "with its counterpart of attempts" : error->message);
+	}
+}
+
+}	// namespace outbox

@@ -1,0 +1,113 @@
+// See pending_row.h.
+
+#include "pending_row.h"
+
+namespace outbox {
+
+PendingRow *
+load(Table *table, TupleTableSlot *slot)
+{
+	using namespace pending_col;
+	TupleDesc desc = RelationGetDescr(table->rel);
+	PendingRow *row = static_cast<PendingRow *>(palloc0(sizeof(PendingRow)));
+	HeapTuple tuple = ExecCopySlotHeapTuple(slot);
+	auto value = [&](int column) { return row->values[table->attno[column] - 1]; };
+	auto is_null = [&](int column) { return row->nulls[table->attno[column] - 1]; };
+
+	row->tid = slot->tts_tid;
+	row->values = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(desc->natts)));
+	row->nulls = static_cast<bool *>(palloc(sizeof(bool) * static_cast<Size>(desc->natts)));
+	heap_deform_tuple(tuple, desc, row->values, row->nulls);
+	row->id = to_uuid(value(outbox_id));
+	row->queue = DatumGetTextPP(value(queue));
+	row->attempt_count = DatumGetInt32(value(attempt_count));
+	row->max_attempts = is_null(max_attempts) ? 0 : DatumGetInt32(value(max_attempts));
+	row->next_attempt_at = DatumGetTimestampTz(value(next_attempt_at));
+	row->leased = !is_null(lease_token) && !is_null(claimed_by) && !is_null(claimed_at) && !is_null(lease_expires_at);
+	if (row->leased)
+	{
+		row->claimed_by = DatumGetTextPP(value(claimed_by));
+		row->claimed_at = DatumGetTimestampTz(value(claimed_at));
+		row->lease_token = to_uuid(value(lease_token));
+		row->lease_expires_at = DatumGetTimestampTz(value(lease_expires_at));
+	}
+	return row;
+}
+
+PendingRow *
+find_pending(Work *work, const core::Uuid &id)
+{
+	Table *table = pending(work);
+	PendingRow *row = nullptr;
+	ScanKeyData key;
+	Probe probe;
+
+	key_equals(&key, primary_index(table), 1, F_UUID_EQ, from_uuid(id));
+	begin_probe(&probe, table, primary_index(table), 1);
+	start_probe(&probe, &key, 1);
+	if (next_settled(&probe, ForwardScanDirection))
+		row = load(table, probe.slot);
+	else if (find_in_latest_snapshot(table, &key, 1, probe.slot))
+		row = load(table, probe.slot);
+	end_probe(&probe);
+	return row;
+}
+
+void
+put_lease(PendingRow *row, text *worker, TimestampTz at, const core::Uuid &token, TimestampTz expires_at)
+{
+	row->leased = true;
+	row->claimed_by = worker;
+	row->claimed_at = at;
+	row->lease_token = token;
+	row->lease_expires_at = expires_at;
+}
+
+void
+clear_lease(PendingRow *row)
+{
+	row->leased = false;
+}
+
+void
+count_attempt(PendingRow *row, int attempt_no)
+{
+	row->attempt_count = Max(row->attempt_count, attempt_no);
+}
+
+Changed
+store(Work *work, PendingRow *row, Wait wait)
+{
+	using namespace pending_col;
+	Table *table = pending(work);
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(table->rel), &TTSOpsVirtual);
+	Size natts = static_cast<Size>(slot->tts_tupleDescriptor->natts);
+	Changed changed;
+
+	memcpy(slot->tts_values, row->values, natts * sizeof(Datum));
+	memcpy(slot->tts_isnull, row->nulls, natts * sizeof(bool));
+	set(table, slot, attempt_count, Int32GetDatum(row->attempt_count));
+	set(table, slot, next_attempt_at, TimestampTzGetDatum(row->next_attempt_at));
+	if (row->leased)
+	{
+		set(table, slot, claimed_by, PointerGetDatum(row->claimed_by));
+		set(table, slot, claimed_at, TimestampTzGetDatum(row->claimed_at));
+		set(table, slot, lease_token, from_uuid(row->lease_token));
+		set(table, slot, lease_expires_at, TimestampTzGetDatum(row->lease_expires_at));
+	}
+	else
+		for (int column : {claimed_by, claimed_at, lease_token, lease_expires_at})
+			set_null(table, slot, column);
+	ExecStoreVirtualTuple(slot);
+	changed = update_row(table, &row->tid, slot, wait);
+	ExecDropSingleTupleTableSlot(slot);
+	return changed;
+}
+
+Changed
+remove(Work *work, PendingRow *row, Wait wait)
+{
+	return delete_row(pending(work), &row->tid, wait);
+}
+
+}	// namespace outbox

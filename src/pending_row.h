@@ -1,0 +1,47 @@
+// One row of outbox.pending in hand: decoded, changed, written back.
+//
+// Guarantee: store() and remove() act on exactly the version that was loaded; when
+// somebody changed the row since, they say so and nothing has happened. All that was
+// concluded from the loaded version, and read from the ledger after it, still holds
+// when they succeed: whoever appends to a message's ledger changes its pending row in
+// the same transaction.
+#pragma once
+
+#include "probe.h"
+#include "work.h"
+
+namespace outbox {
+
+struct PendingRow {
+	ItemPointerData tid;
+	Datum *values;	// by attribute
+	bool *nulls;
+	core::Uuid id;
+	text *queue;
+	int attempt_count;
+	int max_attempts;	// 0 = the queue's
+	TimestampTz next_attempt_at;
+	bool leased;
+	text *claimed_by;
+	TimestampTz claimed_at;
+	core::Uuid lease_token;
+	TimestampTz lease_expires_at;
+};
+
+// Copies the row out of the slot.
+PendingRow *load(Table *table, TupleTableSlot *slot);
+
+// The row of a message in its newest committed version, or as this transaction left it.
+PendingRow *find_pending(Work *work, const core::Uuid &id);
+
+// Changes to the copy.
+void put_lease(PendingRow *row, text *worker, TimestampTz at, const core::Uuid &token, TimestampTz expires_at);
+void clear_lease(PendingRow *row);
+
+// attempt_count only grows.
+void count_attempt(PendingRow *row, int attempt_no);
+
+Changed store(Work *work, PendingRow *row, Wait wait);
+Changed remove(Work *work, PendingRow *row, Wait wait);
+
+}	// namespace outbox

@@ -1,0 +1,73 @@
+// See probe.h.
+
+#include "probe.h"
+
+namespace outbox {
+
+void
+begin_probe(Probe *probe, Table *table, Relation index, int nkeys)
+{
+	probe->table = table;
+	InitDirtySnapshot(probe->snapshot);
+	probe->scan = begin_index_scan(table->rel, index, &probe->snapshot, nkeys);
+	probe->slot = table_slot_create(table->rel, nullptr);
+}
+
+void
+start_probe(Probe *probe, ScanKey keys, int nkeys)
+{
+	index_rescan(probe->scan, keys, nkeys, nullptr, 0);
+}
+
+bool
+next_row(Probe *probe, ScanDirection direction)
+{
+	return index_getnext_slot(probe->scan, direction, probe->slot);
+}
+
+bool
+next_settled(Probe *probe, ScanDirection direction)
+{
+	while (next_row(probe, direction))
+		if (!TransactionIdIsValid(probe->inserter()))
+			return true;
+	return false;
+}
+
+void
+end_probe(Probe *probe)
+{
+	index_endscan(probe->scan);
+	ExecDropSingleTupleTableSlot(probe->slot);
+}
+
+void
+key_compares(ScanKey key, Relation index, int column, StrategyNumber strategy, RegProcedure procedure, Datum value)
+{
+	ScanKeyEntryInitialize(key, 0, static_cast<AttrNumber>(column), strategy, InvalidOid,
+						   index->rd_indcollation[column - 1], procedure, value);
+}
+
+void
+key_equals(ScanKey key, Relation index, int column, RegProcedure procedure, Datum value)
+{
+	key_compares(key, index, column, BTEqualStrategyNumber, procedure, value);
+}
+
+bool
+find_in_latest_snapshot(Table *table, ScanKey keys, int nkeys, TupleTableSlot *slot)
+{
+	Snapshot latest = RegisterSnapshot(GetLatestSnapshot());
+	// Under SnapshotAny the scan takes no predicate locks; visibility is tested here.
+	IndexScanDesc scan = begin_index_scan(table->rel, primary_index(table), SnapshotAny, nkeys);
+	bool found = false;
+
+	index_rescan(scan, keys, nkeys, nullptr, 0);
+	while (!found && index_getnext_slot(scan, ForwardScanDirection, slot))
+		found = table_tuple_satisfies_snapshot(table->rel, slot, latest);
+	index_endscan(scan);
+	UnregisterSnapshot(latest);
+	return found;
+}
+
+}	// namespace outbox

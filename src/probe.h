@@ -1,0 +1,39 @@
+// Looking rows up by index, outside any snapshot.
+//
+// Guarantees: sees what is committed now, and this transaction's own rows, in every
+// isolation level; takes no predicate locks and so never causes a 40001. Rows of
+// transactions that are still open are returned too, marked with who inserted or
+// is changing them: the caller decides whether to wait, to skip or to refuse.
+#pragma once
+
+#include "table.h"
+
+namespace outbox {
+
+struct Probe {
+	Table *table;
+	IndexScanDesc scan;
+	SnapshotData snapshot;
+	TupleTableSlot *slot;
+
+	// Another open transaction that inserted, or is changing or deleting, the row.
+	TransactionId inserter() const { return snapshot.xmin; }
+	TransactionId changer() const { return snapshot.xmax; }
+};
+
+void begin_probe(Probe *probe, Table *table, Relation index, int nkeys);
+void start_probe(Probe *probe, ScanKey keys, int nkeys);
+bool next_row(Probe *probe, ScanDirection direction = ForwardScanDirection);
+// The next row that no other open transaction inserted.
+bool next_settled(Probe *probe, ScanDirection direction);
+void end_probe(Probe *probe);
+
+void key_equals(ScanKey key, Relation index, int column, RegProcedure procedure, Datum value);
+void key_compares(ScanKey key, Relation index, int column, StrategyNumber strategy, RegProcedure procedure, Datum value);
+
+// The one row under this primary key in the newest committed state. Two versions of a
+// row may stand in the index, and a probe that meets them while they change places can
+// miss both; a snapshot cannot. Used where a probe found nothing.
+bool find_in_latest_snapshot(Table *table, ScanKey keys, int nkeys, TupleTableSlot *slot);
+
+}	// namespace outbox

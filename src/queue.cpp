@@ -1,0 +1,164 @@
+// See queue.h. Reading; administration is in queue_admin.cpp.
+
+#include "queue.h"
+
+#include "core/backoff.h"
+#include "probe.h"
+
+namespace outbox {
+
+namespace {
+
+Table *
+queues_table(Work *work)
+{
+	if (work->queues_table == nullptr)
+		work->queues_table = open(work, queues_shape, reads);
+	return work->queues_table;
+}
+
+Queue *
+decode(Table *table, TupleTableSlot *slot)
+{
+	Queue *queue = static_cast<Queue *>(palloc0(sizeof(Queue)));
+	bool isnull;
+	Datum max_attempts = table->get(slot, queues_col::max_attempts, &isnull);
+	auto us = [&](int column) {
+		return interval_us(DatumGetIntervalP(table->get(slot, column, &isnull)), table->shape->columns[column]);
+	};
+
+	queue->max_attempts = isnull ? 0 : DatumGetInt32(max_attempts);
+	queue->name = DatumGetTextPCopy(table->get(slot, queues_col::queue, &isnull));
+	queue->lease_us = us(queues_col::lease);
+	queue->backoff_base_us = us(queues_col::backoff_base);
+	queue->backoff_cap_us = us(queues_col::backoff_cap);
+	queue->repair_delay_us = us(queues_col::repair_delay);
+	queue->backoff_jitter = static_cast<double>(DatumGetFloat4(table->get(slot, queues_col::backoff_jitter, &isnull)));
+	queue->numbered = strcmp(TextDatumGetCString(table->get(slot, queues_col::ordering, &isnull)), "none") != 0;
+	queue->paused = DatumGetBool(table->get(slot, queues_col::paused, &isnull));
+	return queue;
+}
+
+}	// namespace
+
+void
+queue_lock_tag(LOCKTAG *tag, Oid queues_oid, const text *name)
+{
+	uint64 hash = DatumGetUInt64(hash_any_extended(reinterpret_cast<const unsigned char *>(VARDATA_ANY(name)),
+												   static_cast<int>(VARSIZE_ANY_EXHDR(name)), 0));
+
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, queues_oid, static_cast<uint32>(hash), static_cast<uint16>(hash >> 32));
+}
+
+const Queue *
+find_queue(Work *work, const text *name)
+{
+	Table *table = queues_table(work);
+	ScanKeyData key;
+	TupleTableSlot *slot;
+	Queue *queue;
+
+	for (queue = work->queues; queue != nullptr; queue = queue->next)
+		if (equal(queue->name, name))
+			return queue;
+	slot = table_slot_create(table->rel, nullptr);
+	key_equals(&key, primary_index(table), 1, F_TEXTEQ, PointerGetDatum(name));
+	if (find_in_latest_snapshot(table, &key, 1, slot))
+	{
+		queue = decode(table, slot);
+		queue->next = work->queues;
+		work->queues = queue;
+	}
+	ExecDropSingleTupleTableSlot(slot);
+	return queue;
+}
+
+void
+raise_queue_not_found(const text *name)
+{
+	ereport(ERROR, (errcode(ERRCODE_OUTBOX_QUEUE_NOT_FOUND),
+					errmsg("QUEUE_NOT_FOUND: queue \"%s\" does not exist", shown(name)),
+					errhint("Create it with outbox.create_queue.")));
+}
+
+const Queue *
+queue_named(Work *work, const text *name)
+{
+	const Queue *queue = find_queue(work, name);
+
+	if (queue == nullptr)
+		raise_queue_not_found(name);
+	return queue;
+}
+
+List *
+all_queues(Work *work)
+{
+	Table *table = queues_table(work);
+	Snapshot latest = RegisterSnapshot(GetLatestSnapshot());
+	IndexScanDesc scan = begin_index_scan(table->rel, primary_index(table), SnapshotAny, 0);
+	TupleTableSlot *slot = table_slot_create(table->rel, nullptr);
+	List *result = NIL;
+
+	index_rescan(scan, nullptr, 0, nullptr, 0);
+	while (index_getnext_slot(scan, ForwardScanDirection, slot))
+		if (table_tuple_satisfies_snapshot(table->rel, slot, latest))
+			result = lappend(result, decode(table, slot));
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	UnregisterSnapshot(latest);
+	return result;
+}
+
+const Queue *
+hold_queue(Work *work, const text *name)
+{
+	LOCKTAG tag;
+
+	queue_lock_tag(&tag, relation_oid(work, queues_shape.name), name);
+	LockAcquire(&tag, AccessShareLock, false, false);
+	return queue_named(work, name);
+}
+
+List *
+queues_argument(Work *work, FunctionCallInfo fcinfo, int arg)
+{
+	ArrayArg names = required_array(fcinfo, arg, "queues");
+	List *result = NIL;
+
+	for (int i = 0; i < names.count; i++)
+	{
+		if (names.nulls[i])
+			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("queues must not contain null")));
+		result = list_append_unique_ptr(
+			result, const_cast<Queue *>(queue_named(work, DatumGetTextPP(names.items[i]))));
+	}
+	return result;
+}
+
+int64
+backoff_us(const Queue *queue, int attempt_no, const core::Uuid *id)
+{
+	if (id == nullptr || queue->backoff_jitter <= 0)
+		return core::backoff_us(queue->backoff_base_us, queue->backoff_cap_us, attempt_no);
+	return core::jittered_backoff_us(queue->backoff_base_us, queue->backoff_cap_us, attempt_no,
+									 queue->backoff_jitter, *id);
+}
+
+}	// namespace outbox
+
+OUTBOX_FUNCTION(outbox_backoff)
+{
+	using namespace outbox;
+	text *name = required_text(fcinfo, 0, "queue");
+	int attempt_no = required_int(fcinfo, 1, "attempt_no");
+	core::Uuid id = PG_ARGISNULL(2) ? core::Uuid{} : to_uuid(PG_GETARG_DATUM(2));
+	Interval *result = static_cast<Interval *>(palloc0(sizeof(Interval)));
+	Work work;
+
+	check_at_least(attempt_no, 1, "attempt_no");
+	begin_reading(&work);
+	result->time = backoff_us(queue_named(&work, name), attempt_no, PG_ARGISNULL(2) ? nullptr : &id);
+	end_reading(&work);
+	PG_RETURN_INTERVAL_P(result);
+}

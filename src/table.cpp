@@ -1,0 +1,463 @@
+// See table.h. The steps are those of COPY (multi-insert, then index entries) and of
+// the apply worker of logical replication.
+
+#include "table.h"
+
+namespace outbox {
+
+const Shape queues_shape = {
+	"queues",
+	{"queue", "max_attempts", "lease", "backoff_base", "backoff_cap", "backoff_jitter", "repair_delay", "ordering",
+	 "on_dead_head", "validator", "paused", "max_in_flight", "created_at"},
+	13,
+	{"queues_name_length", "queues_max_attempts", "queues_lease", "queues_backoff", "queues_jitter",
+	 "queues_repair_delay", "queues_ordering", "queues_not_yet"},
+	1, inserts};
+const Shape messages_shape = {
+	"messages",
+	{"outbox_id", "queue", "event_id", "event_type", "aggregate_type", "aggregate_id", "partition_key",
+	 "sequence_id", "idempotency_key", "routing_key", "priority", "max_attempts", "payload", "headers",
+	 "replay_of", "created_at"},
+	16, {}, 1, 0};
+const Shape attempts_shape = {
+	"attempts",
+	{"outbox_id", "attempt_no", "state", "worker_id", "lease_token", "claimed_at", "completed_at", "reference",
+	 "response_code", "error_code", "error_message", "latency_ms", "recorded_by", "created_at"},
+	14, {"attempts_number", "attempts_completed_at"}, 3, 0};
+const Shape pending_shape = {
+	"pending",
+	{"outbox_id", "queue", "priority", "partition_key", "sequence_id", "attempt_count", "max_attempts",
+	 "next_attempt_at", "created_at", "claimed_by", "claimed_at", "lease_token", "lease_expires_at"},
+	13, {"pending_lease_is_whole"}, 4, 0};
+const Shape idempotency_keys_shape = {"idempotency_keys", {"digest", "queue", "outbox_id"}, 3, {}, 1, 0};
+const Shape key_numbers_shape = {
+	"key_numbers", {"digest", "upto", "queue", "partition_key", "outbox_id"}, 5, {}, 1, 0};
+const Shape replays_shape = {"replays", {"outbox_id", "replay_id", "created_at"}, 3, {}, 1, 0};
+
+namespace {
+
+[[noreturn]] void
+refuse(Relation rel, const char *what, const char *name)
+{
+	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					errmsg("table outbox.%s has %s%s%s", RelationGetRelationName(rel), what,
+						   name ? " " : "", name ? name : ""),
+					errdetail("The outbox works on its tables directly and would pass it over."),
+					errhint("Remove it, or use a table of your own.")));
+}
+
+bool
+is_known_check(const Shape &shape, const char *name)
+{
+	for (const char *check : shape.checks)
+		if (check != nullptr && strcmp(check, name) == 0)
+			return true;
+	return false;
+}
+
+// The trigger events (as tgtype bits) that an access would have to fire.
+bool
+would_fire(int16 tgtype, int access)
+{
+	return ((access & inserts) != 0 && TRIGGER_FOR_INSERT(tgtype)) ||
+		   ((access & updates) != 0 && TRIGGER_FOR_UPDATE(tgtype)) ||
+		   ((access & deletes) != 0 && TRIGGER_FOR_DELETE(tgtype));
+}
+
+void
+refuse_triggers(const Shape &shape, Relation rel, int access)
+{
+	TriggerDesc *triggers = rel->trigdesc;
+
+	if (triggers == nullptr)
+		return;
+	for (int i = 0; i < triggers->numtriggers; i++)
+	{
+		const Trigger *trigger = &triggers->triggers[i];
+
+		if (trigger->tgenabled == TRIGGER_DISABLED || !would_fire(trigger->tgtype, access))
+			continue;
+		if (would_fire(trigger->tgtype, static_cast<int>(shape.own_trigger_events)) &&
+			get_func_namespace(trigger->tgfoid) == RelationGetNamespace(rel))
+			continue;
+		refuse(rel, "the trigger", trigger->tgname);
+	}
+}
+
+void
+refuse_what_is_passed_over(const Shape &shape, Relation rel, int access)
+{
+	refuse_triggers(shape, rel, access);
+	if (rel->rd_rules != nullptr)
+		refuse(rel, "a rule", nullptr);
+	if (rel->rd_rel->relrowsecurity)
+		refuse(rel, "row level security", nullptr);
+	if ((access & (updates | deletes)) != 0)
+		CheckCmdReplicaIdentity(rel, (access & updates) != 0 ? CMD_UPDATE : CMD_DELETE);
+}
+
+// The columns stand where the install script put them unless somebody dropped one
+// or a dump wrote them anew: then they are looked for.
+AttrNumber
+find_column(TupleDesc desc, const char *name, int expected)
+{
+	for (int n = 0; n < desc->natts; n++)
+	{
+		int i = (expected + n) % desc->natts;
+		Form_pg_attribute attr = TupleDescAttr(desc, i);
+
+		if (!attr->attisdropped && strcmp(NameStr(attr->attname), name) == 0)
+			return static_cast<AttrNumber>(i + 1);
+	}
+	return InvalidAttrNumber;
+}
+
+void
+map_columns(Table *table)
+{
+	TupleDesc desc = RelationGetDescr(table->rel);
+
+	for (int i = 0; i < table->shape->ncolumns; i++)
+	{
+		table->attno[i] = find_column(desc, table->shape->columns[i], i);
+		if (table->attno[i] == InvalidAttrNumber)
+			ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN),
+							errmsg("column %s of table outbox.%s is missing", table->shape->columns[i],
+								   RelationGetRelationName(table->rel))));
+	}
+}
+
+bool
+is_extended(const Table *table)
+{
+	TupleDesc desc = RelationGetDescr(table->rel);
+	int live = 0;
+
+	for (int i = 0; i < desc->natts; i++)
+		live += !TupleDescAttr(desc, i)->attisdropped;
+	if (live > table->shape->ncolumns)
+		return true;
+	if (desc->constr == nullptr)
+		return false;
+	for (int i = 0; i < desc->constr->num_check; i++)
+		if (!is_known_check(*table->shape, desc->constr->check[i].ccname))
+			return true;
+	return false;
+}
+
+void
+open_indexes(Table *table)
+{
+	List *oids = RelationGetIndexList(table->rel);
+	ListCell *cell;
+
+	table->indexes = static_cast<Relation *>(palloc(sizeof(Relation) * Max(list_length(oids), 1)));
+	table->index_infos = static_cast<IndexInfo **>(palloc(sizeof(IndexInfo *) * Max(list_length(oids), 1)));
+	foreach (cell, oids)
+	{
+		Relation index = index_open(lfirst_oid(cell), RowExclusiveLock);
+		IndexInfo *info = BuildIndexInfo(index);
+
+		if (info->ii_ExclusionOps != nullptr)
+			refuse(table->rel, "the exclusion constraint", RelationGetRelationName(index));
+		if (index->rd_index->indisunique && !index->rd_index->indimmediate)
+			refuse(table->rel, "the deferrable constraint", RelationGetRelationName(index));
+		table->indexes[table->nindexes] = index;
+		table->index_infos[table->nindexes++] = info;
+	}
+	list_free(oids);
+}
+
+void
+make_result_info(Table *table)
+{
+	table->result_info = makeNode(ResultRelInfo);
+	InitResultRelInfo(table->result_info, table->rel, 0, nullptr, 0);
+}
+
+// User-made columns of a new row: the default, or NULL where there is none.
+void
+fill_foreign_columns(Table *table, TupleTableSlot *row)
+{
+	TupleDesc desc = RelationGetDescr(table->rel);
+	bool ours[MaxAttrNumber] = {};
+
+	for (int i = 0; i < table->shape->ncolumns; i++)
+		ours[table->attno[i] - 1] = true;
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute attr = TupleDescAttr(desc, i);
+		Node *expr;
+
+		if (ours[i] || attr->attisdropped || attr->attgenerated != '\0')
+			continue;
+		expr = column_default(table->rel, i + 1);
+		if (expr == nullptr)
+			continue;
+		row->tts_values[i] = ExecEvalExpr(ExecPrepareExpr(reinterpret_cast<Expr *>(expr), table->estate),
+										  GetPerTupleExprContext(table->estate), &row->tts_isnull[i]);
+	}
+}
+
+// What the executor does with a row before it is stored.
+void
+complete_row(Table *table, TupleTableSlot *row, CmdType command)
+{
+	TupleConstr *constr = RelationGetDescr(table->rel)->constr;
+
+	if (command == CMD_INSERT)
+		fill_foreign_columns(table, row);
+	if (constr == nullptr)
+		return;
+	row->tts_tableOid = RelationGetRelid(table->rel);
+	if (constr->has_generated_stored)
+		ExecComputeStoredGenerated(table->result_info, table->estate, row, command);
+	ExecConstraints(table->result_info, row, table->estate);
+}
+
+bool
+belongs_into(Table *table, IndexInfo *info, TupleTableSlot *row)
+{
+	ExprContext *context = GetPerTupleExprContext(table->estate);
+
+	context->ecxt_scantuple = row;
+	if (info->ii_Predicate == NIL)
+		return true;
+	if (info->ii_PredicateState == nullptr)
+		info->ii_PredicateState = ExecPrepareQual(info->ii_Predicate, table->estate);
+	return ExecQual(info->ii_PredicateState, context);
+}
+
+void
+insert_index_entries(Table *table, TupleTableSlot **rows, int count, bool update)
+{
+	Datum values[INDEX_MAX_KEYS];
+	bool nulls[INDEX_MAX_KEYS];
+
+	for (int i = 0; i < table->nindexes; i++)
+	{
+		Relation index = table->indexes[i];
+		IndexInfo *info = table->index_infos[i];
+		// The primary key never changes: the hint lets the index drop old versions.
+		bool unchanged = update && index->rd_index->indisprimary;
+
+		if (!info->ii_ReadyForInserts)
+			continue;
+		for (int n = 0; n < count; n++)
+		{
+			if (belongs_into(table, info, rows[n]))
+			{
+				FormIndexDatum(info, rows[n], table->estate, values, nulls);
+				index_insert(index, values, nulls, &rows[n]->tts_tid, table->rel,
+							 index->rd_index->indisunique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO, unchanged, info);
+			}
+			ResetPerTupleExprContext(table->estate);
+		}
+	}
+}
+
+// TM_BeingModified without a wait says only that somebody has a lock. It may be our
+// own transaction, which then may go on; else it depends on whether we may wait.
+Changed
+lock_row(Table *table, ItemPointer tid, Wait wait)
+{
+	TupleTableSlot *slot = table_slot_create(table->rel, nullptr);
+	TM_FailureData failure;
+	TM_Result result = table_tuple_lock(table->rel, tid, GetActiveSnapshot(), slot, GetCurrentCommandId(true),
+										LockTupleExclusive,
+										wait == Wait::for_row ? LockWaitBlock : LockWaitSkip, 0, &failure);
+
+	ExecDropSingleTupleTableSlot(slot);
+	if (result == TM_Ok)
+		return Changed::done;
+	return result == TM_WouldBlock ? Changed::busy : Changed::outdated;
+}
+
+// Runs change(wait) first without waiting, which is how most rows go, and locks the
+// row only when somebody else has it.
+template <typename Change>
+Changed
+change_row(Table *table, ItemPointer tid, Wait wait, const Change &change)
+{
+	TM_Result result = change(false);
+
+	if (result == TM_BeingModified)
+	{
+		Changed locked = lock_row(table, tid, wait);
+
+		if (locked != Changed::done)
+			return locked;
+		result = change(true);
+	}
+	return result == TM_Ok ? Changed::done : Changed::outdated;
+}
+
+}	// namespace
+
+Table *
+wrap_table(const Shape &shape, Relation rel, int access, EState *estate)
+{
+	Table *table = static_cast<Table *>(palloc0(sizeof(Table)));
+
+	table->shape = &shape;
+	table->rel = rel;
+	table->estate = estate;
+	table->access = access;
+	map_columns(table);
+	if (access == reads)
+		return table;
+	refuse_what_is_passed_over(shape, rel, access);
+	open_indexes(table);
+	table->extended = is_extended(table);
+	if (table->extended)
+		make_result_info(table);
+	return table;
+}
+
+bool
+has_foreign_parts(const Table *table)
+{
+	return table->extended || table->nindexes > table->shape->nindexes;
+}
+
+Table *
+open_table(const Shape &shape, Oid relid, int access, EState *estate)
+{
+	return wrap_table(shape, table_open(relid, access == reads ? AccessShareLock : RowExclusiveLock), access, estate);
+}
+
+void
+close_table(Table *table)
+{
+	for (int i = 0; i < table->nindexes; i++)
+		index_close(table->indexes[i], NoLock);
+	table_close(table->rel, NoLock);
+}
+
+namespace {
+
+Relation
+remember_index(Table *table, Oid oid)
+{
+	Relation index = index_open(oid, AccessShareLock);
+
+	table->indexes = static_cast<Relation *>(palloc(sizeof(Relation)));
+	table->indexes[0] = index;
+	table->nindexes = 1;
+	return index;
+}
+
+[[noreturn]] void
+missing_index(Table *table, const char *name)
+{
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg("table outbox.%s has no valid %s", RelationGetRelationName(table->rel), name),
+					errhint("SELECT * FROM outbox.check() shows what is missing.")));
+}
+
+}	// namespace
+
+Relation
+primary_index(Table *table)
+{
+	Oid oid;
+
+	for (int i = 0; i < table->nindexes; i++)
+		if (table->indexes[i]->rd_index->indisprimary)
+			return table->indexes[i];
+	oid = primary_key_index(table->rel);
+	if (!OidIsValid(oid) || table->access != reads)
+		missing_index(table, "primary key");
+	return remember_index(table, oid);
+}
+
+Relation
+named_index(Table *table, const char *name)
+{
+	for (int i = 0; i < table->nindexes; i++)
+		if (strcmp(RelationGetRelationName(table->indexes[i]), name) == 0 && table->indexes[i]->rd_index->indisvalid)
+			return table->indexes[i];
+	missing_index(table, psprintf("index %s", name));
+}
+
+TupleTableSlot *
+new_row(Table *table)
+{
+	TupleTableSlot *row = MakeSingleTupleTableSlot(RelationGetDescr(table->rel), &TTSOpsVirtual);
+
+	memset(row->tts_isnull, true, row->tts_tupleDescriptor->natts * sizeof(bool));
+	ExecStoreVirtualTuple(row);
+	return row;
+}
+
+void
+set(const Table *table, TupleTableSlot *row, int column, Datum value)
+{
+	int i = table->attno[column] - 1;
+
+	row->tts_values[i] = value;
+	row->tts_isnull[i] = false;
+}
+
+void
+set_text(const Table *table, TupleTableSlot *row, int column, const text *value)
+{
+	if (value != nullptr)
+		set(table, row, column, PointerGetDatum(value));
+	else
+		set_null(table, row, column);
+}
+
+void
+set_null(const Table *table, TupleTableSlot *row, int column)
+{
+	row->tts_isnull[table->attno[column] - 1] = true;
+}
+
+void
+insert_rows(Table *table, TupleTableSlot **rows, int count)
+{
+	CommandId command = GetCurrentCommandId(true);
+
+	if (table->extended)
+		for (int i = 0; i < count; i++)
+			complete_row(table, rows[i], CMD_INSERT);
+	if (count == 1)
+		table_tuple_insert(table->rel, rows[0], command, 0, nullptr);
+	else
+		table_multi_insert(table->rel, rows, count, command, 0, nullptr);
+	insert_index_entries(table, rows, count, false);
+}
+
+Changed
+update_row(Table *table, ItemPointer tid, TupleTableSlot *row, Wait wait)
+{
+	UpdateIndexes which_indexes = {};
+	Changed changed;
+
+	if (table->extended)
+		complete_row(table, row, CMD_UPDATE);
+	changed = change_row(table, tid, wait, [&](bool may_wait) {
+		TM_FailureData failure;
+		LockTupleMode mode;
+
+		return table_tuple_update(table->rel, tid, row, GetCurrentCommandId(true), GetActiveSnapshot(),
+								  InvalidSnapshot, may_wait, &failure, &mode, &which_indexes);
+	});
+	if (changed == Changed::done && needs_index_entries(which_indexes))
+		insert_index_entries(table, &row, 1, true);
+	return changed;
+}
+
+Changed
+delete_row(Table *table, ItemPointer tid, Wait wait)
+{
+	return change_row(table, tid, wait, [&](bool may_wait) {
+		TM_FailureData failure;
+
+		return table_tuple_delete(table->rel, tid, GetCurrentCommandId(true), GetActiveSnapshot(), InvalidSnapshot,
+								  may_wait, &failure, false);
+	});
+}
+
+}	// namespace outbox

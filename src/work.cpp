@@ -1,0 +1,219 @@
+// See work.h.
+
+#include "work.h"
+
+namespace outbox {
+
+namespace {
+
+void
+open_work(Work *work)
+{
+	memset(work, 0, sizeof(*work));
+	work->schema = get_namespace_oid("outbox", false);
+	work->estate = CreateExecutorState();
+	work->now = GetCurrentTimestamp();
+	GetUserIdAndSecContext(&work->caller, &work->caller_context);
+}
+
+void
+act_as_owner(const Work *work)
+{
+	HeapTuple tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relation_oid(work, "pending")));
+	Oid owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for outbox.pending");
+	owner = reinterpret_cast<Form_pg_class>(GETSTRUCT(tuple))->relowner;
+	ReleaseSysCache(tuple);
+	SetUserIdAndSecContext(owner,
+						   work->caller_context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
+}
+
+// Index of the bound that is at or below the id, -1 for none.
+int
+bound_below(PartitionBoundInfo bounds, const core::Uuid &id)
+{
+	int low = -1;
+	int high = bounds->ndatums - 1;
+
+	while (low < high)
+	{
+		int middle = (low + high + 1) / 2;
+
+		if (bounds->kind[middle][0] == PARTITION_RANGE_DATUM_MINVALUE ||
+			(bounds->kind[middle][0] == PARTITION_RANGE_DATUM_VALUE &&
+			 memcmp(DatumGetUUIDP(bounds->datums[middle][0])->data, id.bytes, UUID_LEN) <= 0))
+			low = middle;
+		else
+			high = middle - 1;
+	}
+	return low;
+}
+
+Oid
+route(Oid parent, const core::Uuid &id)
+{
+	// No lock on the parent: the lock on the leaf brings any change of the bounds
+	// along, and the caller routes again under it.
+	Relation rel = RelationIdGetRelation(parent);
+	PartitionDesc desc;
+	int index = -1;
+	Oid leaf;
+
+	if (!RelationIsValid(rel))
+		elog(ERROR, "could not open relation with OID %u", parent);
+	desc = RelationGetPartitionDesc(rel, true);
+	if (desc->boundinfo != nullptr)
+	{
+		index = desc->boundinfo->indexes[bound_below(desc->boundinfo, id) + 1];
+		if (index < 0)
+			index = desc->boundinfo->default_index;
+	}
+	if (index < 0)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("table outbox.%s has no partition for outbox_id %s", RelationGetRelationName(rel),
+							   shown(id)),
+						errhint("The DEFAULT partition is missing: attach one.")));
+	leaf = desc->oids[index];
+	RelationClose(rel);
+	return leaf;
+}
+
+// Routes and locks until both agree.
+Relation
+open_leaf(Oid parent, const core::Uuid &id, LOCKMODE mode)
+{
+	for (;;)
+	{
+		Oid leaf = route(parent, id);
+		Relation rel = try_relation_open(leaf, mode);
+
+		if (rel != nullptr && route(parent, id) == leaf)
+			return rel;
+		if (rel != nullptr)
+			relation_close(rel, mode);
+		AcceptInvalidationMessages();
+	}
+}
+
+}	// namespace
+
+Oid
+relation_oid(const Work *work, const char *name)
+{
+	Oid oid = get_relname_relid(name, work->schema);
+
+	if (!OidIsValid(oid))
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation outbox.%s is missing", name)));
+	return oid;
+}
+
+void
+begin_reading(Work *work)
+{
+	open_work(work);
+	act_as_owner(work);
+}
+
+void
+begin_work(Work *work, const char *function)
+{
+	PreventCommandIfReadOnly(function);
+	PreventCommandIfParallelMode(function);
+	PreventCommandDuringRecovery(function);
+	begin_reading(work);
+}
+
+void
+begin_nested_work(Work *work, const Work *outer)
+{
+	open_work(work);
+	work->now = outer->now;
+}
+
+void
+end_reading(Work *work)
+{
+	for (Leaf *leaf = work->leaves; leaf != nullptr; leaf = leaf->next)
+		close_table(leaf->table);
+	if (work->pending_table != nullptr)
+		close_table(work->pending_table);
+	if (work->queues_table != nullptr)
+		close_table(work->queues_table);
+	FreeExecutorState(work->estate);
+	SetUserIdAndSecContext(work->caller, work->caller_context);
+}
+
+void
+end_work(Work *work)
+{
+	end_reading(work);
+	CommandCounterIncrement();
+}
+
+Table *
+open(Work *work, const Shape &shape, int access)
+{
+	return open_table(shape, relation_oid(work, shape.name), access, work->estate);
+}
+
+Table *
+pending(Work *work)
+{
+	if (work->pending_table == nullptr)
+		work->pending_table = open(work, pending_shape, inserts | updates | deletes);
+	return work->pending_table;
+}
+
+Table *
+leaf_of(Work *work, const Shape &parent, const core::Uuid &id, int access)
+{
+	Oid parent_oid = relation_oid(work, parent.name);
+	Oid oid = route(parent_oid, id);
+	Relation rel;
+	Leaf *leaf;
+
+	for (leaf = work->leaves; leaf != nullptr; leaf = leaf->next)
+		if (RelationGetRelid(leaf->table->rel) == oid && leaf->table->access == access)
+			return leaf->table;
+	rel = open_leaf(parent_oid, id, access == reads ? AccessShareLock : RowExclusiveLock);
+	leaf = static_cast<Leaf *>(palloc(sizeof(Leaf)));
+	leaf->next = work->leaves;
+	leaf->parent = &parent;
+	leaf->table = wrap_table(parent, rel, access, work->estate);
+	work->leaves = leaf;
+	return leaf->table;
+}
+
+int64
+partitions_end_ms(const Work *work)
+{
+	Relation rel = RelationIdGetRelation(relation_oid(work, messages_shape.name));
+	PartitionBoundInfo bounds;
+	int64 end = PG_INT64_MAX;
+
+	if (!RelationIsValid(rel))
+		elog(ERROR, "could not open outbox.messages");
+	bounds = RelationGetPartitionDesc(rel, true)->boundinfo;
+	if (bounds != nullptr && bounds->ndatums > 0 &&
+		bounds->kind[bounds->ndatums - 1][0] == PARTITION_RANGE_DATUM_VALUE)
+		end = core::id_time_ms(to_uuid(bounds->datums[bounds->ndatums - 1][0]));
+	RelationClose(rel);
+	return end;
+}
+
+core::Uuid
+random_token()
+{
+	core::Uuid token;
+
+	if (!pg_strong_random(token.bytes, sizeof(token.bytes)))
+		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate a lease token")));
+	// RFC 9562, version 4
+	token.bytes[6] = static_cast<unsigned char>((token.bytes[6] & 0x0f) | 0x40);
+	token.bytes[8] = static_cast<unsigned char>((token.bytes[8] & 0x3f) | 0x80);
+	return token;
+}
+
+}	// namespace outbox

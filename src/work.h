@@ -1,0 +1,97 @@
+// What one call of a verb works with: its tables, its queues' settings, the clock.
+//
+// Guarantees: begin_work refuses read-only transactions, recovery and parallel mode
+// before anything is opened; between begin_work and end_work everything runs as the
+// tables' owner in a security-restricted context; end_work makes what was written
+// visible to the next command. After an ERROR the transaction's abort undoes all of
+// it: a Work owns nothing but palloc'ed memory and counted references.
+//
+// Partitions: hot code locks leaves, never a parent. A leaf is looked up in the
+// parent's bounds, locked, and looked up again: whatever changed in between is seen.
+#pragma once
+
+#include "core/ids.h"
+#include "table.h"
+
+namespace outbox {
+
+struct Queue;
+
+struct Leaf {
+	Leaf *next;
+	const Shape *parent;
+	Table *table;
+};
+
+struct Work {
+	Oid schema;
+	EState *estate;
+	Oid caller;
+	int caller_context;
+	TimestampTz now;		// wall clock at begin_work
+	Table *pending_table;
+	Leaf *leaves;
+	Queue *queues;
+	Table *queues_table;
+	Oid state_type;
+};
+
+void begin_work(Work *work, const char *function);
+// A Work inside a Work, for in_subtransaction: opens everything anew.
+void begin_nested_work(Work *work, const Work *outer);
+void end_work(Work *work);
+// For functions that only read: no check for a writable transaction, and no new command.
+void begin_reading(Work *work);
+void end_reading(Work *work);
+
+Oid relation_oid(const Work *work, const char *name);
+Table *pending(Work *work);
+Table *open(Work *work, const Shape &shape, int access);
+
+// The partition that holds id. parent is messages_shape or attempts_shape.
+Table *leaf_of(Work *work, const Shape &parent, const core::Uuid &id, int access);
+
+// Ids must stay below this millisecond, the end of the dated partitions; INT64_MAX
+// when there are none.
+int64 partitions_end_ms(const Work *work);
+
+inline core::Uuid
+to_uuid(Datum datum)
+{
+	core::Uuid id;
+
+	memcpy(id.bytes, DatumGetUUIDP(datum)->data, UUID_LEN);
+	return id;
+}
+
+inline Datum
+from_uuid(const core::Uuid &id)
+{
+	pg_uuid_t *copy = static_cast<pg_uuid_t *>(palloc(sizeof(pg_uuid_t)));
+
+	memcpy(copy->data, id.bytes, UUID_LEN);
+	return UUIDPGetDatum(copy);
+}
+
+inline bool
+equal(const core::Uuid &a, const core::Uuid &b)
+{
+	return memcmp(a.bytes, b.bytes, UUID_LEN) == 0;
+}
+
+inline bool
+equal(const text *a, const text *b)
+{
+	return VARSIZE_ANY_EXHDR(a) == VARSIZE_ANY_EXHDR(b) &&
+		   memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
+}
+
+inline const char *
+shown(const core::Uuid &id)
+{
+	return DatumGetCString(DirectFunctionCall1(uuid_out, from_uuid(id)));
+}
+
+core::Uuid random_token();
+
+}	// namespace outbox
