@@ -1,0 +1,297 @@
+# shellcheck shell=bash
+#
+# Temporary PostgreSQL clusters with the extension in them: to be sourced by
+# bash scripts that run with `set -euo pipefail`.
+#
+#   cluster_packages [PACKAGE...]      installs what is missing (Debian; root or sudo)
+#   cluster_init                       temporary folder, user, environment, trap
+#   cluster_build                      builds in the checkout, installs into a private copy of
+#                                      the server, whose programs then come first in PATH
+#   cluster_copy                       copies the checkout to where as_user can read and write
+#   cluster_start NAME [SETTING...]    a new cluster, each SETTING a line of postgresql.conf;
+#                                      PGHOST, PGPORT, PGUSER, PGDATABASE then lead to it
+#   cluster_use NAME                   makes them lead to another one
+#   cluster_stop NAME [MODE]           fast, immediate or smart
+#   as_user COMMAND...                 runs something as the user who owns the clusters
+#   watched LOG COMMAND...             the same, shown, kept in LOG, with a time limit, and
+#                                      ended at once when the script is
+#   cluster_cleanup                    ends everything and removes the folder: cluster_init
+#                                      traps EXIT with it, unless the script has a trap of its
+#                                      own, which then must call it
+#
+# What it guarantees:
+# - Nothing outside the temporary folder and the checkout's build output is
+#   written: the extension is installed into a copy of the server's files, so no
+#   right is needed but to install packages, and runs do not disturb each other.
+# - Servers never run as root: as user postgres if the script runs as root, else
+#   as whoever runs it. They listen on a Unix socket in that folder only.
+# - Whatever way the script ends, its servers are stopped and its folder removed.
+#
+# Reads: PG_CONFIG (another server than Debian's 15), TMPDIR, OUTBOX_KEEP (not
+# empty: the temporary folder stays), OUTBOX_TIMEOUT (seconds for one `watched`).
+#
+# Sets: OUTBOX_ROOT (the checkout), OUTBOX_TMP, OUTBOX_USER, OUTBOX_COPY (where
+# cluster_copy puts the checkout), PGXS_DIR, PG_MAJOR.
+
+OUTBOX_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+OUTBOX_TMP=
+cluster_child=
+cluster_reader=
+cluster_as_user=()
+cluster_ports=0
+cluster_default_pg_config=/usr/lib/postgresql/15/bin/pg_config
+
+cluster_say() {
+	printf '%s\n' "$*" >&2
+}
+
+cluster_die() {
+	cluster_say "error: $*"
+	exit 1
+}
+
+cluster_as_root() {
+	if [ "$(id -u)" -eq 0 ]; then
+		"$@"
+	elif command -v sudo >/dev/null; then
+		sudo "$@"
+	else
+		cluster_die "this needs root or sudo: $*"
+	fi
+}
+
+# Installs the Debian packages that building and running need, and those named.
+# With PG_CONFIG set, or without dpkg, what is there is used.
+cluster_packages() {
+	local package missing=()
+
+	if [ -n "${PG_CONFIG:-}" ] || ! command -v dpkg-query >/dev/null; then
+		return
+	fi
+	for package in g++ make perl util-linux postgresql-15 postgresql-server-dev-15 "$@"; do
+		# shellcheck disable=SC2016 # dpkg-query fills this in
+		if [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" != installed ]; then
+			missing+=("$package")
+		fi
+	done
+	if [ ${#missing[@]} -eq 0 ]; then
+		return
+	fi
+
+	cluster_say "installing ${missing[*]}"
+	# shellcheck disable=SC2016 # for the other shell
+	cluster_as_root sh -euc '
+		# Debian makes and starts a cluster when it installs a server. None is wanted.
+		conf=/etc/postgresql-common/createcluster.d
+		mkdir -p "$conf"
+		trap "rm -f $conf/outbox-tests.conf" EXIT
+		echo "create_main_cluster = false" >"$conf/outbox-tests.conf"
+		export DEBIAN_FRONTEND=noninteractive
+		apt-get -q update
+		apt-get -q -y --no-install-recommends -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=600 \
+			install "$@"
+	' sh "${missing[@]}" </dev/null >&2
+}
+
+cluster_init() {
+	local variable
+
+	# What the caller's environment says about other servers must not lead there.
+	for variable in "${!PG@}"; do
+		case $variable in
+			PG_CONFIG | PG_TEST_* | PG_MAJOR | PGXS_DIR) ;;
+			*) unset "$variable" ;;
+		esac
+	done
+	unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES LANGUAGE
+	export LC_ALL=C.UTF-8
+	umask 022
+
+	variable=${PG_CONFIG:-$cluster_default_pg_config}
+	PG_CONFIG=$(command -v "$variable") || cluster_die "there is no $variable"
+	export PG_CONFIG
+	# shellcheck disable=SC2034 # for those who source this
+	PG_MAJOR=$("$PG_CONFIG" --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
+	PGXS_DIR=$(dirname "$("$PG_CONFIG" --pgxs)")/../..
+	PGXS_DIR=$(cd "$PGXS_DIR" && pwd -P)
+
+	OUTBOX_TMP=$(mktemp -d "${TMPDIR:-/tmp}/outbox.XXXXXX")
+	if [ -z "$(trap -p EXIT)" ]; then
+		trap cluster_cleanup EXIT
+	fi
+	trap 'exit 129' HUP
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+	OUTBOX_TMP=$(cd "$OUTBOX_TMP" && pwd -P)
+	if [ "$(id -u)" -eq 0 ]; then
+		OUTBOX_USER=postgres
+		id "$OUTBOX_USER" >/dev/null || cluster_die "there is no user $OUTBOX_USER"
+		cluster_as_user=(setpriv "--reuid=$OUTBOX_USER" "--regid=$(id -gn "$OUTBOX_USER")" --init-groups)
+	else
+		OUTBOX_USER=$(id -un)
+	fi
+	mkdir "$OUTBOX_TMP/tmp" "$OUTBOX_TMP/s"
+	cluster_own "$OUTBOX_TMP"
+	cd "$OUTBOX_TMP" || return
+	OUTBOX_COPY=$OUTBOX_TMP/copy
+	cluster_as_user+=(env "HOME=$OUTBOX_TMP" "TMPDIR=$OUTBOX_TMP/tmp" "USER=$OUTBOX_USER")
+	as_user test -w "$OUTBOX_TMP/tmp" ||
+		cluster_die "user $OUTBOX_USER cannot write to $OUTBOX_TMP; set TMPDIR to a folder that all may enter"
+}
+
+# cluster_own PATH: gives it to the unprivileged user
+cluster_own() {
+	if [ "$(id -u)" -eq 0 ]; then
+		chown -R "$OUTBOX_USER:" "$1"
+	fi
+}
+
+as_user() {
+	"${cluster_as_user[@]}" "$@"
+}
+
+# Runs a command as the unprivileged user, in a session of its own.
+watched() {
+	local log=$1 limit=${OUTBOX_TIMEOUT:-3000} status=0
+	shift
+	rm -f "$OUTBOX_TMP/output"
+	mkfifo "$OUTBOX_TMP/output"
+	tee "$log" <"$OUTBOX_TMP/output" &
+	cluster_reader=$!
+	setsid timeout --kill-after=20 "$limit" "${cluster_as_user[@]}" "$@" \
+		</dev/null >"$OUTBOX_TMP/output" 2>&1 &
+	cluster_child=$!
+	wait "$cluster_child" || status=$?
+	cluster_end_session "$cluster_child"
+	cluster_child=
+	wait "$cluster_reader" || :
+	cluster_reader=
+	if [ $status -eq 124 ] || [ $status -eq 137 ]; then
+		cluster_say "ended after $limit s: $*"
+	fi
+	return $status
+}
+
+# cluster_end_session ID: kills what is left of a session that `watched` made
+cluster_end_session() {
+	local stat line fields
+	for stat in /proc/[0-9]*/stat; do
+		# pid (command) state parent group session ...; a process may just have gone
+		{ line=$(<"$stat"); } 2>/dev/null || continue
+		read -ra fields <<<"${line##*) }"
+		if [ "${fields[3]}" = "$1" ]; then
+			kill -KILL "${line%% *}" 2>/dev/null || :
+		fi
+	done
+}
+
+# cluster_locked COMMAND...: only one run at a time builds in, or copies, this checkout
+cluster_locked() {
+	flock --close "$OUTBOX_ROOT/Makefile" "$@"
+}
+
+cluster_build() {
+	local bin lib share folder
+
+	bin=$("$PG_CONFIG" --bindir)
+	lib=$("$PG_CONFIG" --pkglibdir)
+	share=$("$PG_CONFIG" --sharedir)
+
+	cluster_locked make -C "$OUTBOX_ROOT" -s "-j$(nproc)" "PG_CONFIG=$PG_CONFIG" || return
+
+	# A server finds its libraries and data relative to its program, so that a copy
+	# of the tree is a server of its own. Programs are copied (a link would be
+	# followed), the rest is linked to, less any version of this extension.
+	for folder in "$bin" "$lib" "$share"; do
+		mkdir -p "$OUTBOX_TMP/server$folder" || return
+	done
+	cp -a "$bin/." "$OUTBOX_TMP/server$bin" || return
+	cp -as "$lib/." "$OUTBOX_TMP/server$lib" || return
+	cp -as "$share/." "$OUTBOX_TMP/server$share" || return
+	rm -f "$OUTBOX_TMP/server$lib/outbox.so" "$OUTBOX_TMP/server$share/extension/outbox"{.control,--*}
+	cluster_locked make -C "$OUTBOX_ROOT" -s "PG_CONFIG=$PG_CONFIG" \
+		"DESTDIR=$OUTBOX_TMP/server" install || return
+	cluster_own "$OUTBOX_TMP/server"
+
+	export PATH="$OUTBOX_TMP/server$bin:$PATH"
+	hash -r
+}
+
+cluster_copy() {
+	rm -rf "$OUTBOX_COPY"
+	mkdir "$OUTBOX_COPY"
+	cluster_locked tar -C "$OUTBOX_ROOT" --exclude=./.git --exclude=./build --exclude=./results -cf - . |
+		tar -C "$OUTBOX_COPY" --no-same-owner -xf - || return
+	cluster_own "$OUTBOX_COPY"
+}
+
+cluster_start() {
+	local name=$1 data=$OUTBOX_TMP/$1 line
+	shift
+
+	as_user initdb --no-sync --auth=trust --username=postgres --encoding=UTF8 --locale=C.UTF-8 \
+		--pgdata="$data" >"$OUTBOX_TMP/$name.initdb" 2>&1 || {
+		cat "$OUTBOX_TMP/$name.initdb" >&2
+		return 1
+	}
+	cluster_ports=$((cluster_ports + 1))
+	{
+		echo "port = $((54320 + cluster_ports))"
+		echo "listen_addresses = ''"
+		echo "unix_socket_directories = '$OUTBOX_TMP/s'"
+		echo "log_line_prefix = '%m [%p] %q%a %e '"
+		echo "timezone = 'UTC'"
+		for line in "$@"; do
+			printf '%s\n' "$line"
+		done
+	} >>"$data/postgresql.conf"
+	as_user pg_ctl --pgdata="$data" --log="$OUTBOX_TMP/$name.log" --wait start \
+		>"$OUTBOX_TMP/$name.start" 2>&1 || {
+		cat "$OUTBOX_TMP/$name.start" "$OUTBOX_TMP/$name.log" >&2
+		return 1
+	}
+	cluster_use "$name"
+}
+
+cluster_use() {
+	# The fourth line of postmaster.pid is the port.
+	PGPORT=$(sed -n 4p "$OUTBOX_TMP/$1/postmaster.pid")
+	export PGPORT PGHOST=$OUTBOX_TMP/s PGUSER=postgres PGDATABASE=postgres
+}
+
+cluster_stop() {
+	as_user pg_ctl --pgdata="$OUTBOX_TMP/$1" --mode="${2:-fast}" --wait stop >/dev/null
+}
+
+# Safe to call at any time, and again.
+cluster_cleanup() {
+	local status=$? file
+
+	trap '' HUP INT TERM
+	if [ -n "$cluster_child" ]; then
+		# timeout(1) passes this on to its process group, so that tests can tidy up.
+		kill -TERM "$cluster_child" 2>/dev/null || :
+		wait "$cluster_child" 2>/dev/null || :
+		cluster_end_session "$cluster_child"
+		cluster_child=
+	fi
+	if [ -n "$cluster_reader" ]; then
+		kill "$cluster_reader" 2>/dev/null || :
+		wait "$cluster_reader" 2>/dev/null || :
+		cluster_reader=
+	fi
+	if [ -n "$OUTBOX_TMP" ] && [ -d "$OUTBOX_TMP" ]; then
+		# All servers in the folder, those that a test made and left running too.
+		while read -r file; do
+			as_user pg_ctl --pgdata="${file%/*}" --mode=immediate --wait stop >/dev/null 2>&1 || :
+		done < <(find "$OUTBOX_TMP" -name postmaster.pid)
+		cd /
+		if [ -n "${OUTBOX_KEEP:-}" ]; then
+			cluster_say "kept: $OUTBOX_TMP"
+		else
+			rm -rf "$OUTBOX_TMP"
+		fi
+	fi
+	OUTBOX_TMP=
+	return $status
+}
