@@ -382,15 +382,15 @@ $$Enqueues one message in the caller's transaction: rolled back with it, visible
 event_type: what happened, not empty. payload: any JSON. queue: an existing queue. aggregate_type, aggregate_id: the thing it happened to. partition_key: what is kept together; in a numbered queue the message gets the key's next number. idempotency_key: said again with the same queue and aggregate_id it returns the first message's ids with created = false. event_id: what consumers deduplicate on, a key of its own within the queue; NULL = outbox_id. headers: a JSON object. priority: 0 to 15, higher first. deliver_at: not claimed before; NULL = now. max_attempts: this message's ceiling; NULL = the queue's.
 Errors: P7004 unknown queue; 22004 NULL event_type, payload, queue, headers or priority; 22023 a value out of range; 25006 read-only transaction.
 Locks: waits for an open transaction that uses the same idempotency_key or event_id and, in a numbered queue, the same partition_key; for nobody else.
-Cost: four index entries, one more for each key and for a number; does not grow with the tables.$$;
+Cost: three index entries, one more for each key and for a number; does not grow with the tables.$$;
 
 CREATE FUNCTION outbox.enqueue_batch(queue text, messages jsonb)
 RETURNS TABLE (ordinality integer, outbox_id uuid, sequence_id bigint, created boolean)
 LANGUAGE c VOLATILE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_enqueue_batch';
 COMMENT ON FUNCTION outbox.enqueue_batch(text, jsonb) IS
 $$Enqueues an array of messages, as enqueue would one by one, and answers in input order.
-queue: an existing queue. messages: a JSON array of objects whose names are the argument names of enqueue but queue; JSON null means the argument's default; an unknown name is an error. A key that comes twice in one array gives one message.
-Errors: as enqueue, the DETAIL naming the element; 22023 when messages is no array of objects. One bad element and nothing is written.
+queue: an existing queue. messages: a JSON array of objects whose names are the argument names of enqueue but queue; JSON null means the argument's default (for payload: the payload null); an unknown name is an error. A key that comes twice in one array gives one message.
+Errors: as enqueue, the CONTEXT naming the element; 22023 when messages is no array of objects. One bad element and nothing is written.
 Locks: as enqueue; keys are taken in one fixed order, idempotency keys first, then partition keys, so that two batches do not deadlock.
 Cost: linear in the elements, far below that of as many calls of enqueue.$$;
 
@@ -418,7 +418,7 @@ RETURNS TABLE (outbox_id uuid, queue text, event_id uuid, event_type text, aggre
 LANGUAGE c VOLATILE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_claim';
 COMMENT ON FUNCTION outbox.claim(text, integer, interval, text[], interval) IS
 $$Leases at most batch_size due messages to worker_id, each under a fresh token, oldest due first within priority within a queue; queues are served in the order given.
-worker_id: who claims, not empty. batch_size: at least 1. lease: how long, from now by the wall clock; NULL = each queue's. queues: the queues to look in; NULL = {default}. wait: '0' in this version.
+worker_id: who claims, 1 to 512 bytes. batch_size: at least 1. lease: how long, from now by the wall clock; NULL = each queue's. queues: the queues to look in; NULL = {default}. wait: '0' in this version.
 A lease found expired is first recorded in the ledger (ZOMBIE_REQUEUE, or FAILED at the ceiling, which ends the message), then leased anew. A message whose attempts have used up a ceiling that was lowered ends as FAILED / RETRIES_EXHAUSTED.
 Errors: P7004 unknown queue; 22004 and 22023 bad arguments; 0A000 wait above 0.
 Locks: the rows it leases, until the end of the transaction; never waits for a row. Takes no predicate locks.

@@ -8,6 +8,7 @@ namespace outbox {
 namespace {
 
 constexpr int shown_bytes = 64;
+constexpr int longest_worker = 512;
 
 [[noreturn]] void
 null_argument(const char *name)
@@ -77,6 +78,17 @@ required_nonempty_text(FunctionCallInfo fcinfo, int arg, const char *name)
 
 	check_not_empty(value, name);
 	return value;
+}
+
+text *
+worker_argument(FunctionCallInfo fcinfo, int arg)
+{
+	text *worker = required_nonempty_text(fcinfo, arg, "worker_id");
+
+	if (VARSIZE_ANY_EXHDR(worker) > longest_worker)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("worker_id must not be longer than %d bytes: \"%s\"", longest_worker, shown(worker))));
+	return worker;
 }
 
 int32

@@ -12,6 +12,8 @@ namespace outbox {
 // Arguments that must not be NULL.
 text *required_text(FunctionCallInfo fcinfo, int arg, const char *name);
 text *required_nonempty_text(FunctionCallInfo fcinfo, int arg, const char *name);
+// Up to 512 bytes: a worker's name stands in an index.
+text *worker_argument(FunctionCallInfo fcinfo, int arg);
 int32 required_int(FunctionCallInfo fcinfo, int arg, const char *name);
 bool required_bool(FunctionCallInfo fcinfo, int arg, const char *name);
 Datum required_datum(FunctionCallInfo fcinfo, int arg, const char *name);

@@ -279,7 +279,7 @@ OUTBOX_FUNCTION(outbox_claim)
 	Work work;
 
 	claim.fcinfo = fcinfo;
-	claim.worker = required_nonempty_text(fcinfo, 0, "worker_id");
+	claim.worker = worker_argument(fcinfo, 0);
 	claim.wanted = required_int(fcinfo, 1, "batch_size");
 	check_at_least(claim.wanted, 1, "batch_size");
 	claim.has_lease = !PG_ARGISNULL(2);

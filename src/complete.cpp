@@ -290,7 +290,7 @@ OUTBOX_FUNCTION(outbox_complete)
 
 	report.id = to_uuid(required_datum(fcinfo, 0, "outbox_id"));
 	report.token = to_uuid(required_datum(fcinfo, 1, "lease_token"));
-	worker = required_nonempty_text(fcinfo, 2, "worker_id");
+	worker = worker_argument(fcinfo, 2);
 	required_datum(fcinfo, 3, "state");
 	report.reference = optional_text(fcinfo, 4);
 	report.response_code = optional_text(fcinfo, 5);
@@ -324,7 +324,7 @@ OUTBOX_FUNCTION(outbox_complete)
 
 OUTBOX_FUNCTION(outbox_complete_batch)
 {
-	text *worker = required_nonempty_text(fcinfo, 0, "worker_id");
+	text *worker = worker_argument(fcinfo, 0);
 	ArrayArg ids = required_array(fcinfo, 1, "outbox_ids");
 	ArrayArg tokens = required_array(fcinfo, 2, "lease_tokens");
 	ArrayArg states = required_array(fcinfo, 3, "states");

@@ -78,7 +78,7 @@ OUTBOX_FUNCTION(outbox_enqueue)
 	message.has_deliver_at = !PG_ARGISNULL(11);
 	message.deliver_at = message.has_deliver_at ? PG_GETARG_TIMESTAMPTZ(11) : 0;
 	take_max_attempts(fcinfo, 12, &message);
-	check_message(&message, nullptr);
+	check_message(&message);
 
 	InitMaterializedSRF(fcinfo, 0);
 	begin_work(&work, "enqueue()");
@@ -94,7 +94,7 @@ OUTBOX_FUNCTION(outbox_enqueue)
 
 OUTBOX_FUNCTION(outbox_enqueue_and_claim)
 {
-	text *worker = required_nonempty_text(fcinfo, 0, "worker_id");
+	text *worker = worker_argument(fcinfo, 0);
 	Message message = message_arguments(fcinfo, 1);
 	text *queue = required_text(fcinfo, 3, "queue");
 	Work work;
@@ -108,7 +108,7 @@ OUTBOX_FUNCTION(outbox_enqueue_and_claim)
 		message.lease_us = positive_interval_us(PG_GETARG_INTERVAL_P(13), "lease");
 		later(GetCurrentTimestamp(), message.lease_us, "lease");
 	}
-	check_message(&message, nullptr);
+	check_message(&message);
 	require_membership("outbox_ingest");
 	require_membership("outbox_executor");
 

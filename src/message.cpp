@@ -220,21 +220,18 @@ write_created(Work *work, const Queue *queue, Message **created, int count)
 }	// namespace
 
 void
-check_message(const Message *message, const char *which)
+check_message(const Message *message)
 {
-	auto detail = [&] { return which != nullptr ? errdetail("%s", which) : 0; };
-
 	if (VARSIZE_ANY_EXHDR(message->event_type) == 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("event_type must not be empty"), detail()));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("event_type must not be empty")));
 	if (!JB_ROOT_IS_OBJECT(message->headers))
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("headers must be a JSON object"), detail()));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("headers must be a JSON object")));
 	if (message->priority < 0 || message->priority > greatest_priority)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("priority must be between 0 and %d, not %d", greatest_priority, message->priority),
-						detail()));
+						errmsg("priority must be between 0 and %d, not %d", greatest_priority, message->priority)));
 	if (message->has_deliver_at && TIMESTAMP_NOT_FINITE(message->deliver_at))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("deliver_at must be finite, not %s", timestamptz_to_str(message->deliver_at)), detail()));
+						errmsg("deliver_at must be finite, not %s", timestamptz_to_str(message->deliver_at))));
 }
 
 void

@@ -39,9 +39,8 @@ struct Message {
 	TimestampTz lease_expires_at;
 };
 
-// Range and form of what a producer gave, 22023 or 22004. which: nullptr, or what to say
-// in the DETAIL about the element of a batch.
-void check_message(const Message *message, const char *which);
+// Range and form of what a producer gave: 22023.
+void check_message(const Message *message);
 
 // Gives the messages their ids, in their order.
 void draw_ids(Work *work, Message *messages, int count);

@@ -9,6 +9,7 @@
 #include "partitions.h"
 
 #include "boundary.h"
+#include "probe.h"
 #include "settings.h"
 #include "work.h"
 
@@ -181,6 +182,31 @@ missing_range(int ahead, Range *range)
 	return missing;
 }
 
+// Rows of that time in a DEFAULT partition keep it: they are never moved.
+bool
+default_holds(const Shape &parent, const Range *range)
+{
+	ScanKeyData keys[2];
+	Probe probe;
+	bool found;
+	Work work;
+	Table *leaf;
+	Relation index;
+
+	begin_reading(&work);
+	leaf = open_table(parent, relation_oid(&work, psprintf("%s_default", parent.name)), reads, work.estate);
+	index = primary_index(leaf);
+	key_compares(&keys[0], index, 1, BTGreaterEqualStrategyNumber, F_UUID_GE, from_uuid(core::first_id_at(range->from_ms)));
+	key_compares(&keys[1], index, 1, BTLessStrategyNumber, F_UUID_LT, from_uuid(core::first_id_at(range->to_ms)));
+	begin_probe(&probe, leaf, index, 2);
+	start_probe(&probe, keys, 2);
+	found = next_row(&probe);
+	end_probe(&probe);
+	close_table(leaf);
+	end_reading(&work);
+	return found;
+}
+
 }	// namespace
 
 void
@@ -195,6 +221,11 @@ make_partitions_ahead(FunctionCallInfo fcinfo, Told told)
 		if (!missing_range(ahead, &range))
 			continue;
 		name = leaf_name("messages", &range);
+		if (default_holds(messages_shape, &range) || default_holds(attempts_shape, &range))
+		{
+			told(fcinfo, "partition not needed", name, "the DEFAULT partitions hold rows of that time and keep it");
+			continue;
+		}
 		error = in_subtransaction([&] {
 			SPI_connect();
 			make_leaf("messages", &range);

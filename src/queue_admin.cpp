@@ -34,11 +34,11 @@ queue_argument(FunctionCallInfo fcinfo)
 	return name;
 }
 
+// what: the argument, with its value where only that one is meant.
 [[noreturn]] void
-not_supported(const char *name, const char *value)
+not_supported(const char *what)
 {
-	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					errmsg("%s %s is not supported in this version", name, value)));
+	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("%s is not supported in this version", what)));
 }
 
 void
@@ -47,7 +47,7 @@ check_choice(Datum value, const char *name, const char *first, const char *secon
 	const char *chosen = TextDatumGetCString(value);
 
 	if (strcmp(chosen, unsupported) == 0)
-		not_supported(name, chosen);
+		not_supported(psprintf("%s \"%s\"", name, chosen));
 	if (strcmp(chosen, first) != 0 && strcmp(chosen, second) != 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("%s has no value \"%s\"", name, shown(DatumGetTextPP(value)))));
@@ -91,7 +91,7 @@ refuse_what_is_not_there_yet(FunctionCallInfo fcinfo)
 {
 	for (int column : {queues_col::validator, queues_col::max_in_flight})
 		if (!PG_ARGISNULL(column))
-			not_supported(queues_shape.columns[column], "");
+			not_supported(queues_shape.columns[column]);
 }
 
 // Puts the given settings into the row. NULL means: keep, or for a new queue an ERROR.

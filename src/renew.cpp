@@ -100,7 +100,7 @@ using namespace outbox;
 
 OUTBOX_FUNCTION(outbox_renew)
 {
-	text *worker = required_nonempty_text(fcinfo, 0, "worker_id");
+	text *worker = worker_argument(fcinfo, 0);
 	Items items = items_argument(fcinfo);
 	bool has_lease = !PG_ARGISNULL(3);
 	int64 lease_us = has_lease ? positive_interval_us(PG_GETARG_INTERVAL_P(3), "lease") : 0;
@@ -122,7 +122,7 @@ OUTBOX_FUNCTION(outbox_renew)
 
 OUTBOX_FUNCTION(outbox_release)
 {
-	text *worker = required_nonempty_text(fcinfo, 0, "worker_id");
+	text *worker = worker_argument(fcinfo, 0);
 	Items items = items_argument(fcinfo);
 	int64 delay_us = nonnegative_interval_us(DatumGetIntervalP(required_datum(fcinfo, 3, "delay")), "delay");
 	Work work;

@@ -126,7 +126,7 @@ using namespace outbox;
 OUTBOX_FUNCTION(outbox_repair_expired_leases)
 {
 	int batch_size = required_int(fcinfo, 0, "batch_size");
-	text *worker = required_nonempty_text(fcinfo, 1, "worker_id");
+	text *worker = worker_argument(fcinfo, 1);
 	List *queues = NIL;
 	Work work;
 

@@ -120,7 +120,7 @@ OUTBOX_FUNCTION(outbox_replay)
 	message = read_message(&work, id, &queue);
 	message.has_deliver_at = !PG_ARGISNULL(1);
 	message.deliver_at = message.has_deliver_at ? PG_GETARG_TIMESTAMPTZ(1) : 0;
-	check_message(&message, nullptr);
+	check_message(&message);
 
 	draw_ids(&work, &message, 1);
 	replays = open(&work, replays_shape, inserts);

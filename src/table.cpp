@@ -5,11 +5,25 @@
 
 namespace outbox {
 
+namespace {
+
+constexpr uint32
+bits(std::initializer_list<int> columns)
+{
+	uint32 result = 0;
+
+	for (int column : columns)
+		result |= uint32{1} << column;
+	return result;
+}
+
+}	// namespace
+
 const Shape queues_shape = {
 	"queues",
 	{"queue", "max_attempts", "lease", "backoff_base", "backoff_cap", "backoff_jitter", "repair_delay", "ordering",
 	 "on_dead_head", "validator", "paused", "max_in_flight", "created_at"},
-	13,
+	13, bits({0, 2, 3, 4, 5, 6, 7, 8, 10, 12}),
 	{"queues_name_length", "queues_max_attempts", "queues_lease", "queues_backoff", "queues_jitter",
 	 "queues_repair_delay", "queues_ordering", "queues_not_yet"},
 	1, inserts};
@@ -18,21 +32,23 @@ const Shape messages_shape = {
 	{"outbox_id", "queue", "event_id", "event_type", "aggregate_type", "aggregate_id", "partition_key",
 	 "sequence_id", "idempotency_key", "routing_key", "priority", "max_attempts", "payload", "headers",
 	 "replay_of", "created_at"},
-	16, {}, 1, 0};
+	16, bits({0, 1, 2, 3, 10, 12, 13, 15}), {}, 1, 0};
 const Shape attempts_shape = {
 	"attempts",
 	{"outbox_id", "attempt_no", "state", "worker_id", "lease_token", "claimed_at", "completed_at", "reference",
 	 "response_code", "error_code", "error_message", "latency_ms", "recorded_by", "created_at"},
-	14, {"attempts_number", "attempts_completed_at"}, 3, 0};
+	14, bits({0, 1, 2, 13}), {"attempts_number", "attempts_completed_at"}, 3, 0};
 const Shape pending_shape = {
 	"pending",
 	{"outbox_id", "queue", "priority", "partition_key", "sequence_id", "attempt_count", "max_attempts",
 	 "next_attempt_at", "created_at", "claimed_by", "claimed_at", "lease_token", "lease_expires_at"},
-	13, {"pending_lease_is_whole"}, 4, 0};
-const Shape idempotency_keys_shape = {"idempotency_keys", {"digest", "queue", "outbox_id"}, 3, {}, 1, 0};
+	13, bits({0, 1, 2, 5, 7, 8}), {"pending_lease_is_whole"}, 4, 0};
+const Shape idempotency_keys_shape = {
+	"idempotency_keys", {"digest", "queue", "outbox_id"}, 3, bits({0, 1, 2}), {}, 1, 0};
 const Shape key_numbers_shape = {
-	"key_numbers", {"digest", "upto", "queue", "partition_key", "outbox_id"}, 5, {}, 1, 0};
-const Shape replays_shape = {"replays", {"outbox_id", "replay_id", "created_at"}, 3, {}, 1, 0};
+	"key_numbers", {"digest", "upto", "queue", "partition_key", "outbox_id"}, 5, bits({0, 1, 2, 3, 4}), {}, 1, 0};
+const Shape replays_shape = {
+	"replays", {"outbox_id", "replay_id", "created_at"}, 3, bits({0, 1, 2}), {}, 1, 0};
 
 namespace {
 
@@ -84,18 +100,6 @@ refuse_triggers(const Shape &shape, Relation rel, int access)
 	}
 }
 
-void
-refuse_what_is_passed_over(const Shape &shape, Relation rel, int access)
-{
-	refuse_triggers(shape, rel, access);
-	if (rel->rd_rules != nullptr)
-		refuse(rel, "a rule", nullptr);
-	if (rel->rd_rel->relrowsecurity)
-		refuse(rel, "row level security", nullptr);
-	if ((access & (updates | deletes)) != 0)
-		CheckCmdReplicaIdentity(rel, (access & updates) != 0 ? CMD_UPDATE : CMD_DELETE);
-}
-
 // The columns stand where the install script put them unless somebody dropped one
 // or a dump wrote them anew: then they are looked for.
 AttrNumber
@@ -137,6 +141,9 @@ is_extended(const Table *table)
 		live += !TupleDescAttr(desc, i)->attisdropped;
 	if (live > table->shape->ncolumns)
 		return true;
+	for (int i = 0; i < table->shape->ncolumns; i++)
+		if (TupleDescAttr(desc, table->attno[i] - 1)->attnotnull && (table->shape->not_null & bits({i})) == 0)
+			return true;
 	if (desc->constr == nullptr)
 		return false;
 	for (int i = 0; i < desc->constr->num_check; i++)
@@ -293,6 +300,18 @@ change_row(Table *table, ItemPointer tid, Wait wait, const Change &change)
 }
 
 }	// namespace
+
+void
+refuse_what_is_passed_over(const Shape &shape, Relation rel, int access)
+{
+	refuse_triggers(shape, rel, access);
+	if (rel->rd_rules != nullptr)
+		refuse(rel, "a rule", nullptr);
+	if (rel->rd_rel->relrowsecurity)
+		refuse(rel, "row level security", nullptr);
+	if ((access & (updates | deletes)) != 0)
+		CheckCmdReplicaIdentity(rel, (access & updates) != 0 ? CMD_UPDATE : CMD_DELETE);
+}
 
 Table *
 wrap_table(const Shape &shape, Relation rel, int access, EState *estate)

@@ -54,6 +54,7 @@ struct Shape {
 	const char *name;
 	const char *columns[max_columns];
 	int ncolumns;
+	uint32 not_null;			// bit by column
 	const char *checks[10];
 	int nindexes;
 	Oid own_trigger_events;		// trigger events that our own triggers use
@@ -90,6 +91,10 @@ Table *open_table(const Shape &shape, Oid relid, int access, EState *estate);
 // For a relation that the caller has locked and opened already.
 Table *wrap_table(const Shape &shape, Relation rel, int access, EState *estate);
 void close_table(Table *table);
+
+// Refuses a table, or the parent of a leaf, with something that this access would have
+// to honour and cannot.
+void refuse_what_is_passed_over(const Shape &shape, Relation rel, int access);
 
 // Somebody added columns, checks or indexes: a single row may be refused by them.
 bool has_foreign_parts(const Table *table);

@@ -80,6 +80,18 @@ route(Oid parent, const core::Uuid &id)
 	return leaf;
 }
 
+// Statement triggers, rules and row level security of a parent are not on its leaves.
+void
+refuse_parent(const Shape &parent, Oid oid, int access)
+{
+	Relation rel = RelationIdGetRelation(oid);
+
+	if (!RelationIsValid(rel))
+		elog(ERROR, "could not open relation with OID %u", oid);
+	refuse_what_is_passed_over(parent, rel, access);
+	RelationClose(rel);
+}
+
 // Routes and locks until both agree.
 Relation
 open_leaf(Oid parent, const core::Uuid &id, LOCKMODE mode)
@@ -177,6 +189,8 @@ leaf_of(Work *work, const Shape &parent, const core::Uuid &id, int access)
 	for (leaf = work->leaves; leaf != nullptr; leaf = leaf->next)
 		if (RelationGetRelid(leaf->table->rel) == oid && leaf->table->access == access)
 			return leaf->table;
+	if (access != reads)
+		refuse_parent(parent, parent_oid, access);
 	rel = open_leaf(parent_oid, id, access == reads ? AccessShareLock : RowExclusiveLock);
 	leaf = static_cast<Leaf *>(palloc(sizeof(Leaf)));
 	leaf->next = work->leaves;
