@@ -28,33 +28,35 @@ interval_is_infinite([[maybe_unused]] const Interval *interval)
 #endif
 }
 
-// 18 wants to know whether the caller also counts index searches.
-inline IndexScanDesc
-begin_index_scan(Relation heap, Relation index, Snapshot snapshot, int nkeys)
+// Later versions also take the statistics of an EXPLAIN (18), and whether a deferrable
+// key will do. What the function takes decides here, not the version that first did.
+template <typename Rel>
+IndexScanDesc
+begin_index_scan(Rel heap, Rel index, Snapshot snapshot, int nkeys)
 {
-#if PG_VERSION_NUM >= 180000
-	return index_beginscan(heap, index, snapshot, nullptr, nkeys, 0);
-#else
-	return index_beginscan(heap, index, snapshot, nkeys, 0);
-#endif
+	if constexpr (requires { index_beginscan(heap, index, snapshot, nullptr, nkeys, 0); })
+		return index_beginscan(heap, index, snapshot, nullptr, nkeys, 0);
+	else
+		return index_beginscan(heap, index, snapshot, nkeys, 0);
 }
 
-// 18 may put off the choice of a primary key that is deferrable.
-inline Oid
-primary_key_index(Relation rel)
+template <typename Rel>
+Oid
+primary_key_index(Rel rel)
 {
-#if PG_VERSION_NUM >= 180000
-	return RelationGetPrimaryKeyIndex(rel, false);
-#else
-	return RelationGetPrimaryKeyIndex(rel);
-#endif
+	if constexpr (requires { RelationGetPrimaryKeyIndex(rel, false); })
+		return RelationGetPrimaryKeyIndex(rel, false);
+	else
+		return RelationGetPrimaryKeyIndex(rel);
 }
 
-// 18 compiles constraint expressions under another signature of the defaults.
-inline Node *
-column_default(Relation rel, int attno)
+// 17 lets an index release what it cached for a run of insertions.
+inline void
+end_index_inserts([[maybe_unused]] Relation index, [[maybe_unused]] IndexInfo *info)
 {
-	return build_column_default(rel, attno);
+#if PG_VERSION_NUM >= 170000
+	index_insert_cleanup(index, info);
+#endif
 }
 
 }	// namespace outbox

@@ -300,6 +300,10 @@ OUTBOX_FUNCTION(outbox_merge_queue)
 		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 						errmsg("outbox.merge_queue must be called as a trigger before insert for each row")));
 	begin_reading(&work);
+	if (RelationGetRelid(trigger->tg_relation) != relation_oid(&work, queues_shape.name))
+		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+						errmsg("outbox.merge_queue is for outbox.queues, not for table \"%s\"",
+							   RelationGetRelationName(trigger->tg_relation))));
 	table = open(&work, queues_shape, updates);
 	found = table_slot_create(table->rel, nullptr);
 	row = MakeSingleTupleTableSlot(RelationGetDescr(table->rel), &TTSOpsHeapTuple);

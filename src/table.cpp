@@ -198,7 +198,7 @@ fill_foreign_columns(Table *table, TupleTableSlot *row)
 
 		if (ours[i] || attr->attisdropped || attr->attgenerated != '\0')
 			continue;
-		expr = column_default(table->rel, i + 1);
+		expr = build_column_default(table->rel, i + 1);
 		if (expr == nullptr)
 			continue;
 		row->tts_values[i] = ExecEvalExpr(ExecPrepareExpr(reinterpret_cast<Expr *>(expr), table->estate),
@@ -349,7 +349,11 @@ void
 close_table(Table *table)
 {
 	for (int i = 0; i < table->nindexes; i++)
+	{
+		if (table->access != reads)
+			end_index_inserts(table->indexes[i], table->index_infos[i]);
 		index_close(table->indexes[i], NoLock);
+	}
 	table_close(table->rel, NoLock);
 }
 

@@ -30,6 +30,19 @@ act_as_owner(const Work *work)
 						   work->caller_context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
 }
 
+// A function in a CHECK, a default or an index expression may look names up: they must
+// not be the caller's, who would run code as the owner.
+Table *
+guarded(Work *work, Table *table)
+{
+	if (table->access == reads || !has_foreign_parts(table) || work->guc_level != 0)
+		return table;
+	work->guc_level = NewGUCNestLevel();
+	set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+					  false);
+	return table;
+}
+
 // Index of the bound that is at or below the id, -1 for none.
 int
 bound_below(PartitionBoundInfo bounds, const core::Uuid &id)
@@ -154,6 +167,8 @@ end_reading(Work *work)
 	if (work->queues_table != nullptr)
 		close_table(work->queues_table);
 	FreeExecutorState(work->estate);
+	if (work->guc_level != 0)
+		AtEOXact_GUC(true, work->guc_level);
 	SetUserIdAndSecContext(work->caller, work->caller_context);
 }
 
@@ -167,7 +182,7 @@ end_work(Work *work)
 Table *
 open(Work *work, const Shape &shape, int access)
 {
-	return open_table(shape, relation_oid(work, shape.name), access, work->estate);
+	return guarded(work, open_table(shape, relation_oid(work, shape.name), access, work->estate));
 }
 
 Table *
@@ -194,8 +209,7 @@ leaf_of(Work *work, const Shape &parent, const core::Uuid &id, int access)
 	rel = open_leaf(parent_oid, id, access == reads ? AccessShareLock : RowExclusiveLock);
 	leaf = static_cast<Leaf *>(palloc(sizeof(Leaf)));
 	leaf->next = work->leaves;
-	leaf->parent = &parent;
-	leaf->table = wrap_table(parent, rel, access, work->estate);
+	leaf->table = guarded(work, wrap_table(parent, rel, access, work->estate));
 	work->leaves = leaf;
 	return leaf->table;
 }

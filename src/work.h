@@ -2,9 +2,11 @@
 //
 // Guarantees: begin_work refuses read-only transactions, recovery and parallel mode
 // before anything is opened; between begin_work and end_work everything runs as the
-// tables' owner in a security-restricted context; end_work makes what was written
-// visible to the next command. After an ERROR the transaction's abort undoes all of
-// it: a Work owns nothing but palloc'ed memory and counted references.
+// tables' owner in a security-restricted context, and where users made parts of a table
+// (a CHECK, a default, an index expression: somebody's code) with search_path pinned;
+// end_work makes what was written visible to the next command. After an ERROR the
+// transaction's abort undoes all of it: a Work owns nothing but palloc'ed memory and
+// counted references.
 //
 // Partitions: hot code locks leaves, never a parent. A leaf is looked up in the
 // parent's bounds, locked, and looked up again: whatever changed in between is seen.
@@ -19,7 +21,6 @@ struct Queue;
 
 struct Leaf {
 	Leaf *next;
-	const Shape *parent;
 	Table *table;
 };
 
@@ -28,6 +29,7 @@ struct Work {
 	EState *estate;
 	Oid caller;
 	int caller_context;
+	int guc_level;			// of the pinned search_path, 0 = not pinned
 	TimestampTz now;		// wall clock at begin_work
 	Table *pending_table;
 	Leaf *leaves;
