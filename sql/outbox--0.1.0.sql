@@ -532,7 +532,7 @@ LANGUAGE c VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET l
 AS 'MODULE_PATHNAME', 'outbox_maintain';
 COMMENT ON FUNCTION outbox.maintain() IS
 $$One pass of upkeep for servers without a background worker: repairs expired leases, makes partitions ahead (outbox.partition_interval, default 1 week), and notifies the queues that have claimable messages. Returns what it did, and what it left for later because it could not get a lock within 50 ms.
-Errors: 22023 a partition_interval that is not between 1 hour and 10 years. Locks: ACCESS EXCLUSIVE on the DEFAULT partitions while it attaches new ones, until the end of the transaction: call it in a transaction of its own. Cost: attaching reads the DEFAULT partitions once.$$;
+Errors: 22023 a partition_interval that is not between 1 hour and 10 years. Locks: ACCESS EXCLUSIVE on the DEFAULT partitions while it attaches new ones, until the end of the transaction: call it in a READ COMMITTED transaction of its own (in a SERIALIZABLE one the attaching takes predicate locks). Cost: attaching reads the DEFAULT partitions once.$$;
 
 CREATE FUNCTION outbox.state_diagram() RETURNS text
 LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_state_diagram';
@@ -543,7 +543,8 @@ COMMENT ON FUNCTION outbox.state_diagram() IS
 
 CREATE VIEW outbox.sequences AS
 	SELECT queue, partition_key, upto + 1 AS next_sequence_id
-	FROM outbox.key_numbers;
+	FROM outbox.key_numbers
+	OFFSET 0;	-- which makes it a view that cannot be written through
 COMMENT ON VIEW outbox.sequences IS 'The next number of each (queue, partition_key) of numbered queues. Reads every key.';
 COMMENT ON COLUMN outbox.sequences.queue IS 'the queue';
 COMMENT ON COLUMN outbox.sequences.partition_key IS 'the partition key';
@@ -671,91 +672,129 @@ RETURNS TABLE (severity text, object text, problem text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
 	WITH leaves AS (
-		SELECT i.inhparent, c.oid, c.relname, pg_get_expr(c.relpartbound, c.oid) AS bound
+		SELECT i.inhparent AS parent, c.oid, c.relname, pg_get_expr(c.relpartbound, c.oid) AS bound
 		FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 		WHERE i.inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass)
-	), ledger AS (
-		SELECT oid, inhparent FROM leaves
-		UNION ALL SELECT 'outbox.messages'::regclass::oid, NULL
-		UNION ALL SELECT 'outbox.attempts'::regclass::oid, NULL
 	), ours AS (
-		SELECT c.oid, c.relkind, c.relacl, c.relowner, c.relrowsecurity
+		SELECT c.oid, c.relkind, c.relname, c.relacl, c.relowner, c.relrowsecurity
 		FROM pg_class c
 		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'p', 'v')
+	), ledger AS (
+		-- the parents, their leaves, and leaves that were detached
+		SELECT o.oid FROM ours o
+		WHERE o.relkind IN ('r', 'p') AND o.relname ~ '^(messages|attempts)(_|$)'
+		UNION
+		SELECT l.oid FROM leaves l
 	), guards(kind, bits) AS (
-		-- pg_trigger.tgtype: 2 before, 1 row, 8 delete, 16 update, 32 truncate
+		-- pg_trigger.tgtype: 1 row, 2 before, 4 insert, 8 delete, 16 update, 32 truncate
 		VALUES ('UPDATE and DELETE', 1 | 2 | 8 | 16), ('TRUNCATE', 2 | 32)
+	), wanted_triggers(oid, function, bits, kind) AS (
+		SELECT l.oid, 'outbox.append_only()'::regprocedure, g.bits, g.kind FROM ledger l CROSS JOIN guards g
+		UNION ALL
+		VALUES ('outbox.pending'::regclass::oid, 'outbox.append_only()'::regprocedure, 2 | 32, 'TRUNCATE'),
+			('outbox.queues'::regclass::oid, 'outbox.merge_queue()'::regprocedure, 1 | 2 | 4, 'INSERT')
+	), wanted_indexes(oid, is_unique, what, definition) AS (
+		SELECT l.oid, true, 'primary key', '(outbox_id)'
+		FROM leaves l WHERE l.parent = 'outbox.messages'::regclass
+		UNION ALL
+		SELECT l.oid, true, 'primary key', '(outbox_id, attempt_no)'
+		FROM leaves l WHERE l.parent = 'outbox.attempts'::regclass
+		UNION ALL
+		SELECT l.oid, true, l.relname || '_one_terminal_per_outbox',
+			$$(outbox_id) WHERE (state = ANY (ARRAY['DISPATCHED'::outbox.attempt_state, 'FAILED'::outbox.attempt_state]))$$
+		FROM leaves l WHERE l.parent = 'outbox.attempts'::regclass
+		UNION ALL
+		SELECT l.oid, false, l.relname || '_failed', $$(outbox_id) WHERE (state = 'FAILED'::outbox.attempt_state)$$
+		FROM leaves l WHERE l.parent = 'outbox.attempts'::regclass
+		UNION ALL
+		VALUES ('outbox.pending'::regclass::oid, true, 'primary key', '(outbox_id)'),
+			('outbox.pending'::regclass::oid, false, 'pending_due',
+				'(queue, priority DESC, GREATEST(next_attempt_at, lease_expires_at))'),
+			('outbox.pending'::regclass::oid, false, 'pending_lease',
+				'(lease_expires_at, claimed_by) WHERE (claimed_by IS NOT NULL)'),
+			('outbox.pending'::regclass::oid, true, 'pending_key_sequence',
+				'(outbox.key_digest(queue, partition_key), sequence_id) WHERE (sequence_id IS NOT NULL)'),
+			('outbox.queues'::regclass::oid, true, 'primary key', '(queue)'),
+			('outbox.idempotency_keys'::regclass::oid, true, 'primary key', '(digest)'),
+			('outbox.key_numbers'::regclass::oid, true, 'primary key', '(digest, upto)'),
+			('outbox.replays'::regclass::oid, true, 'primary key', '(outbox_id)')
+	), wanted_checks(oid, name) AS (
+		SELECT l.oid, n.name
+		FROM leaves l CROSS JOIN (VALUES ('attempts_number'), ('attempts_completed_at')) n(name)
+		WHERE l.parent = 'outbox.attempts'::regclass
+		UNION ALL
+		VALUES ('outbox.pending'::regclass::oid, 'pending_lease_is_whole')
+	), grants(object, owner, acl) AS (
+		SELECT o.oid::regclass::text, o.relowner, o.relacl FROM ours o
+		UNION ALL
+		SELECT o.oid::regclass::text || '.' || quote_ident(a.attname), o.relowner, a.attacl
+		FROM ours o JOIN pg_attribute a ON a.attrelid = o.oid WHERE a.attacl IS NOT NULL
+		UNION ALL
+		SELECT p.oid::regprocedure::text, p.proowner, coalesce(p.proacl, acldefault('f', p.proowner))
+		FROM pg_proc p WHERE p.pronamespace = 'outbox'::regnamespace
+		UNION ALL
+		SELECT 'schema outbox', n.nspowner, n.nspacl FROM pg_namespace n WHERE n.oid = 'outbox'::regnamespace
+		UNION ALL
+		SELECT 'type ' || t.oid::regtype::text, t.typowner, coalesce(t.typacl, acldefault('T', t.typowner))
+		FROM pg_type t WHERE t.typnamespace = 'outbox'::regnamespace AND t.typtype = 'e'
 	)
-	SELECT 'error', l.oid::regclass::text, 'no append-only trigger on ' || g.kind || ' that is ENABLE ALWAYS'
-	FROM ledger l CROSS JOIN guards g
+	SELECT 'error', w.oid::regclass::text, 'no trigger on ' || w.kind || ' that calls ' || w.function::text || ' and is ENABLE ALWAYS'
+	FROM wanted_triggers w
 	WHERE NOT EXISTS (
 		SELECT 1 FROM pg_trigger t
-		WHERE t.tgrelid = l.oid AND t.tgfoid = 'outbox.append_only()'::regprocedure
-			AND t.tgenabled = 'A' AND t.tgtype = g.bits AND t.tgqual IS NULL AND t.tgattr = ''::int2vector)
+		WHERE t.tgrelid = w.oid AND t.tgfoid = w.function AND t.tgenabled = 'A' AND t.tgtype = w.bits
+			AND t.tgqual IS NULL AND t.tgattr = ''::int2vector)
 	UNION ALL
-	SELECT 'error', 'outbox.pending', 'no trigger on TRUNCATE that is ENABLE ALWAYS'
-	WHERE NOT EXISTS (
-		SELECT 1 FROM pg_trigger t
-		WHERE t.tgrelid = 'outbox.pending'::regclass AND t.tgfoid = 'outbox.append_only()'::regprocedure
-			AND t.tgenabled = 'A' AND t.tgtype = 2 | 32)
-	UNION ALL
-	SELECT 'error', o.oid::regclass::text || ' trigger ' || quote_ident(t.tgname), 'foreign trigger: functions that meet it refuse to work'
-	FROM ours o JOIN pg_trigger t ON t.tgrelid = o.oid
+	SELECT DISTINCT 'error', o.oid::regclass::text,
+		coalesce('the foreign key ' || quote_ident(k.conname) || ' of ' || k.conrelid::regclass::text,
+			'the foreign trigger ' || quote_ident(t.tgname)) || ': functions that meet it refuse to work'
+	FROM ours o JOIN pg_trigger t ON t.tgrelid = o.oid LEFT JOIN pg_constraint k ON k.oid = t.tgconstraint AND k.contype = 'f'
 	WHERE t.tgfoid NOT IN ('outbox.append_only()'::regprocedure, 'outbox.merge_queue()'::regprocedure)
 	UNION ALL
-	SELECT 'error', o.oid::regclass::text || ' rule ' || quote_ident(r.rulename), 'rule: functions that meet it refuse to work'
+	SELECT 'error', o.oid::regclass::text, 'the rule ' || quote_ident(r.rulename) || ': functions that meet it refuse to work'
 	FROM ours o JOIN pg_rewrite r ON r.ev_class = o.oid
 	WHERE r.rulename <> '_RETURN'
 	UNION ALL
 	SELECT 'error', o.oid::regclass::text, 'row level security: functions that meet it refuse to work'
 	FROM ours o WHERE o.relrowsecurity
 	UNION ALL
-	SELECT 'error', o.oid::regclass::text, a.privilege_type || ' is granted to ' || CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END
-	FROM ours o CROSS JOIN LATERAL aclexplode(o.relacl) a
-	WHERE a.grantee <> o.relowner
-		AND (a.grantee = 0 OR a.privilege_type IN ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER', 'REFERENCES'))
+	SELECT 'error', g.object, a.privilege_type || ' is granted to ' || CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END
+	FROM grants g CROSS JOIN LATERAL aclexplode(g.acl) a
+	WHERE a.grantee <> g.owner
+		AND (a.grantee = 0 OR a.privilege_type IN ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER', 'REFERENCES', 'CREATE'))
 	UNION ALL
-	SELECT 'error', p.oid::regprocedure::text, 'EXECUTE is granted to PUBLIC'
-	FROM pg_proc p
-	WHERE p.pronamespace = 'outbox'::regnamespace
-		AND EXISTS (SELECT 1 FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a WHERE a.grantee = 0)
+	SELECT DISTINCT 'error', g.object, 'not owned by outbox_owner'
+	FROM grants g WHERE pg_get_userbyid(g.owner) <> 'outbox_owner'
 	UNION ALL
-	SELECT 'error', o.oid::regclass::text, 'not owned by outbox_owner'
-	FROM ours o WHERE pg_get_userbyid(o.relowner) <> 'outbox_owner'
-	UNION ALL
-	SELECT 'error', 'role outbox_owner', 'can log in or has rights beyond its tables'
+	SELECT 'error', 'role ' || quote_ident(r.rolname), 'can log in, is a superuser, or has CREATEROLE or BYPASSRLS'
 	FROM pg_roles r
-	WHERE r.rolname = 'outbox_owner' AND (r.rolcanlogin OR r.rolsuper OR r.rolcreaterole OR r.rolbypassrls)
+	WHERE r.rolname IN ('outbox_owner', 'outbox_ingest', 'outbox_executor', 'outbox_operator', 'outbox_readonly', 'outbox_auditor')
+		AND (r.rolcanlogin OR r.rolsuper OR r.rolcreaterole OR r.rolbypassrls)
 	UNION ALL
-	SELECT 'error', l.oid::regclass::text, 'no valid ' || w.what
-	FROM leaves l
-	JOIN (VALUES
-		('outbox.messages'::regclass, 'primary key on (outbox_id)', true, false, '(outbox_id)', NULL),
-		('outbox.attempts'::regclass, 'primary key on (outbox_id, attempt_no)', true, false, '(outbox_id, attempt_no)', NULL),
-		('outbox.attempts'::regclass, 'unique index of terminal attempts', false, true, '(outbox_id)', '_one_terminal_per_outbox'),
-		('outbox.attempts'::regclass, 'index of failed attempts', false, false, '(outbox_id)', '_failed')
-	) w(parent, what, is_key, is_unique, columns, suffix) ON w.parent = l.inhparent
+	SELECT 'error', 'role outbox_owner', quote_ident(pg_get_userbyid(m.member)) || ' is a member and may write every table'
+	FROM pg_auth_members m WHERE pg_get_userbyid(m.roleid) = 'outbox_owner'
+	UNION ALL
+	SELECT 'error', w.oid::regclass::text, 'no valid ' || w.what || ' ' || w.definition
+	FROM wanted_indexes w
 	WHERE NOT EXISTS (
 		SELECT 1 FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
-		WHERE x.indrelid = l.oid AND x.indisvalid AND x.indisready
-			AND (x.indisprimary OR NOT w.is_key) AND (x.indisunique OR NOT (w.is_key OR w.is_unique))
-			AND (w.suffix IS NULL OR (c.relname = l.relname || w.suffix AND x.indpred IS NOT NULL))
-			AND strpos(pg_get_indexdef(x.indexrelid), w.columns) > 0)
+		WHERE x.indrelid = w.oid AND x.indisvalid AND x.indisready AND x.indisunique = w.is_unique
+			AND CASE w.what WHEN 'primary key' THEN x.indisprimary ELSE c.relname = w.what END
+			AND strpos(pg_get_indexdef(x.indexrelid), 'USING btree ' || split_part(w.definition, ' WHERE ', 1)) > 0
+			AND coalesce(pg_get_expr(x.indpred, x.indrelid), '') = split_part(w.definition, ' WHERE ', 2))
 	UNION ALL
-	SELECT 'error', 'outbox.' || w.name, 'missing or not valid'
-	FROM (VALUES ('pending_pkey'), ('pending_due'), ('pending_lease'), ('pending_key_sequence'),
-		('idempotency_keys_pkey'), ('key_numbers_pkey'), ('replays_pkey'), ('queues_pkey')) w(name)
+	SELECT 'error', w.oid::regclass::text, 'no valid constraint ' || w.name
+	FROM wanted_checks w
 	WHERE NOT EXISTS (
-		SELECT 1 FROM pg_class c JOIN pg_index x ON x.indexrelid = c.oid
-		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relname = w.name AND x.indisvalid AND x.indisready)
+		SELECT 1 FROM pg_constraint k WHERE k.conrelid = w.oid AND k.conname = w.name AND k.contype = 'c' AND k.convalidated)
 	UNION ALL
-	SELECT 'error', l.oid::regclass::text, 'no partition of ' || CASE WHEN l.inhparent = 'outbox.messages'::regclass THEN 'outbox.attempts' ELSE 'outbox.messages' END || ' has the same bounds'
+	SELECT 'error', l.oid::regclass::text, 'no partition of ' || CASE WHEN l.parent = 'outbox.messages'::regclass THEN 'outbox.attempts' ELSE 'outbox.messages' END || ' has the same bounds'
 	FROM leaves l
-	WHERE NOT EXISTS (SELECT 1 FROM leaves o WHERE o.inhparent <> l.inhparent AND o.bound = l.bound)
+	WHERE NOT EXISTS (SELECT 1 FROM leaves o WHERE o.parent <> l.parent AND o.bound = l.bound)
 	ORDER BY 1, 2, 3;
 END;
 COMMENT ON FUNCTION outbox.check() IS
-$$What is not as it must be: append-only triggers that are missing or not ENABLE ALWAYS, foreign triggers, rules and row level security, write grants, anything granted to PUBLIC, partitions without their indexes or without their counterpart. No row = nothing found.
+$$What is not as it must be: triggers of ours that are missing or not ENABLE ALWAYS, on detached partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules and row level security; write grants, anything granted to PUBLIC, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart. No row = nothing found.
 severity: error. object: what. problem: why. No errors; reads catalogs only.$$;
 
 ---------------------------------------------------------------- owner and rights

@@ -52,7 +52,7 @@ try_cancel(Work *work, const core::Uuid &id, text *reason, bool force, text *by,
 	attempt.worker_id = row->claimed_by;
 	attempt.lease_token = row->lease_token;
 	attempt.claimed_at = row->claimed_at;
-	attempt.error_code = cstring_to_text("CANCELLED");
+	attempt.error_code = cstring_to_text(cancelled_code);
 	attempt.error_message = reason;
 	attempt.recorded_by = by;
 	changed = remove(work, row, Wait::for_row);

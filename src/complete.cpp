@@ -112,8 +112,11 @@ change_pending(Work *work, Report *report, PendingRow *row, const Queue *queue, 
 void
 answer_lost(Work *work, Report *report)
 {
+	Recorded recorded = recorded_under(work, report->id, report->token);
+
 	report->error = "P7002";
-	report->attempt_no = attempt_under_token(work, report->id, report->token, &report->recorded);
+	report->attempt_no = recorded.attempt_no;
+	report->recorded = recorded.state;
 }
 
 // Accepts one report, or answers why not. raise: as an ERROR.
@@ -141,7 +144,7 @@ settle(Work *work, Report *report, const text *worker, bool raise)
 			if (raise)
 				ereport(ERROR, (errcode(ERRCODE_OUTBOX_ALREADY_TERMINAL),
 								errmsg("ALREADY_TERMINAL: message %s has a terminal attempt", shown(report->id)),
-								errdetail("The ledger has %d attempts of it and one of them is terminal.",
+								errdetail("Its latest attempt is number %d, and one of its attempts is terminal.",
 										  before.attempts)));
 			report->error = "P7001";
 			return;

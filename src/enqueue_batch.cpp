@@ -53,7 +53,7 @@ int_of(const char *name, const JsonbValue *value)
 	number = strtol(digits, &end, 10);
 	if (*end != '\0' || errno != 0 || number < PG_INT32_MIN || number > PG_INT32_MAX)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("%s must be an integer, not %s", name, digits)));
+						errmsg("%s must be an integer, not %s", name, shown(cstring_to_text(digits)))));
 	return static_cast<int>(number);
 }
 

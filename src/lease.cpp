@@ -27,20 +27,20 @@ look_at_lease(Work *work, const core::Uuid &id, const core::Uuid &token, const t
 namespace {
 
 const char *
-how_it_was_lost(Work *work, const Holding &holding, const core::Uuid &id, const core::Uuid &token)
+how_it_was_lost(const Holding &holding, const Recorded &recorded)
 {
-	core::Record state = core::Record::nothing;
-	int attempt_no;
-
 	if (holding.held == Held::expired)
 		return psprintf("The lease expired at %s.", timestamptz_to_str(holding.row->lease_expires_at));
 	if (holding.held == Held::other_worker)
 		return psprintf("The lease belongs to worker \"%s\".", shown(holding.row->claimed_by));
-	attempt_no = attempt_under_token(work, id, token, &state);
-	if (state == core::Record::zombie_requeue)
-		return psprintf("The lease expired and was recorded as attempt %d under this very token.", attempt_no);
-	if (attempt_no > 0)
-		return psprintf("It was completed as attempt %d (%s) under this very token.", attempt_no, core::name(state));
+	if (recorded.cancelled)
+		return psprintf("It was cancelled, as attempt %d.", recorded.attempt_no);
+	if (recorded.state == core::Record::zombie_requeue)
+		return psprintf("The lease expired and was recorded as attempt %d under this very token.",
+						recorded.attempt_no);
+	if (recorded.attempt_no > 0)
+		return psprintf("It was completed as attempt %d (%s) under this very token.", recorded.attempt_no,
+						core::name(recorded.state));
 	if (holding.held == Held::other_token)
 		return "The message is held under another token.";
 	return holding.row != nullptr ? "The lease is gone: the message is not leased." :
@@ -53,10 +53,13 @@ void
 raise_lease_lost(Work *work, const Holding &holding, const core::Uuid &id, const core::Uuid &token,
 				 const text *worker)
 {
+	Recorded recorded = recorded_under(work, id, token);
+
 	ereport(ERROR, (errcode(ERRCODE_OUTBOX_LEASE_LOST),
 					errmsg("LEASE_LOST: worker \"%s\" does not hold message %s", shown(worker), shown(id)),
-					errdetail("%s", how_it_was_lost(work, holding, id, token)),
-					errhint("Do not report this try again: the message is delivered by whoever holds it now.")));
+					errdetail("%s", how_it_was_lost(holding, recorded)),
+					recorded.attempt_no > 0 ? 0 :
+						errhint("Do not report this try again: whoever holds the message now delivers it.")));
 }
 
 const core::Transition &

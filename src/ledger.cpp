@@ -6,6 +6,8 @@
 
 namespace outbox {
 
+const char cancelled_code[] = "CANCELLED";
+
 namespace {
 
 constexpr core::Record states[] = {core::Record::dispatched, core::Record::failed, core::Record::retryable,
@@ -118,29 +120,32 @@ tried(Work *work, const core::Uuid &id)
 	return result;
 }
 
-int
-attempt_under_token(Work *work, const core::Uuid &id, const core::Uuid &token, core::Record *state)
+Recorded
+recorded_under(Work *work, const core::Uuid &id, const core::Uuid &token)
 {
+	using namespace attempts_col;
 	Table *leaf = leaf_of(work, attempts_shape, id, inserts);
-	int attempt_no = 0;
+	Recorded recorded = {};
 	ScanKeyData key;
 	Probe probe;
 
 	key_equals(&key, primary_index(leaf), 1, F_UUID_EQ, from_uuid(id));
 	begin_probe(&probe, leaf, primary_index(leaf), 1);
 	start_probe(&probe, &key, 1);
-	while (attempt_no == 0 && next_settled(&probe, BackwardScanDirection))
+	while (recorded.attempt_no == 0 && next_settled(&probe, BackwardScanDirection))
 	{
 		bool isnull;
-		Datum recorded = leaf->get(probe.slot, attempts_col::lease_token, &isnull);
+		Datum value = leaf->get(probe.slot, lease_token, &isnull);
 
-		if (isnull || !equal(to_uuid(recorded), token))
+		if (isnull || !equal(to_uuid(value), token))
 			continue;
-		attempt_no = DatumGetInt32(leaf->get(probe.slot, attempts_col::attempt_no, &isnull));
-		*state = state_of(work, leaf->get(probe.slot, attempts_col::state, &isnull));
+		recorded.attempt_no = DatumGetInt32(leaf->get(probe.slot, attempt_no, &isnull));
+		recorded.state = state_of(work, leaf->get(probe.slot, attempts_col::state, &isnull));
+		value = leaf->get(probe.slot, error_code, &isnull);
+		recorded.cancelled = !isnull && strcmp(TextDatumGetCString(value), cancelled_code) == 0;
 	}
 	end_probe(&probe);
-	return attempt_no;
+	return recorded;
 }
 
 void

@@ -34,8 +34,15 @@ struct Tried {
 };
 Tried tried(Work *work, const core::Uuid &id);
 
-// The attempt that was recorded under a token: its number, or 0.
-int attempt_under_token(Work *work, const core::Uuid &id, const core::Uuid &token, core::Record *state);
+// The attempt that was recorded under a token.
+struct Recorded {
+	int attempt_no;		// 0 = none
+	core::Record state;
+	bool cancelled;		// not by the worker: an operator ended the message
+};
+Recorded recorded_under(Work *work, const core::Uuid &id, const core::Uuid &token);
+
+extern const char cancelled_code[];
 
 void append(Work *work, Attempt *const *attempts, int count);
 

@@ -225,7 +225,9 @@ check_message(const Message *message)
 	if (VARSIZE_ANY_EXHDR(message->event_type) == 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("event_type must not be empty")));
 	if (!JB_ROOT_IS_OBJECT(message->headers))
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("headers must be a JSON object")));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("headers must be a JSON object, not %s",
+							   shown(cstring_to_text(JsonbToCString(nullptr, &message->headers->root,
+																	static_cast<int>(VARSIZE(message->headers))))))));
 	if (message->priority < 0 || message->priority > greatest_priority)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("priority must be between 0 and %d, not %d", greatest_priority, message->priority)));

@@ -197,7 +197,7 @@ shut_out_producers(Work *work, const text *name)
 
 	queue_lock_tag(&tag, relation_oid(work, queues_shape.name), name);
 	if (LockAcquire(&tag, AccessExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
-		queue_in_use(name, "A transaction that enqueued into it is still open.");
+		queue_in_use(name, "A transaction that enqueued into it, or drops it, is still open.");
 }
 
 }	// namespace
