@@ -1,0 +1,66 @@
+-- What the demo claims, each as a query that counts what speaks against it. Also
+-- a run that did nothing speaks against it.
+--
+-- delivered: what the receiver holds, copied here. held: the messages on which
+-- the killed worker held a lease, and its tokens.
+CREATE TEMP VIEW event AS
+	SELECT event_id, r.*
+	FROM delivered, jsonb_to_record(payload) AS r(history_id bigint, tid int, bid int, aid int, delta int);
+
+SELECT 'transactions were committed, and some rolled back after their enqueue' AS claim,
+	((SELECT count(*) = 0 FROM pgbench_history)
+		OR (SELECT max(history_id) <= count(*) FROM pgbench_history))::int AS against
+UNION ALL
+SELECT 'every history row has exactly one delivered event, and every event its row',
+	(SELECT count(*)
+		FROM pgbench_history h FULL JOIN event e USING (history_id)
+		WHERE (h.tid, h.bid, h.aid, h.delta) IS DISTINCT FROM (e.tid, e.bid, e.aid, e.delta))
+	+ (SELECT count(*) - count(DISTINCT history_id) FROM event)
+UNION ALL
+SELECT 'balances of the branches, rebuilt from the events, are those of the bank',
+	(SELECT count(*)
+		FROM pgbench_branches b
+		LEFT JOIN (SELECT bid, sum(delta) AS balance FROM event GROUP BY bid) e USING (bid)
+		WHERE b.bbalance <> coalesce(e.balance, 0))
+UNION ALL
+SELECT 'likewise of the tellers',
+	(SELECT count(*)
+		FROM pgbench_tellers t
+		LEFT JOIN (SELECT tid, sum(delta) AS balance FROM event GROUP BY tid) e USING (tid)
+		WHERE t.tbalance <> coalesce(e.balance, 0))
+UNION ALL
+SELECT 'and of the accounts',
+	(SELECT count(*)
+		FROM pgbench_accounts a
+		LEFT JOIN (SELECT aid, sum(delta) AS balance FROM event GROUP BY aid) e USING (aid)
+		WHERE a.abalance <> coalesce(e.balance, 0))
+UNION ALL
+SELECT 'every message has exactly one terminal attempt, DISPATCHED, and was delivered',
+	(SELECT count(*)
+		FROM outbox.messages m
+		FULL JOIN (SELECT outbox_id, array_agg(state) AS states
+			FROM outbox.attempts WHERE state IN ('DISPATCHED', 'FAILED') GROUP BY outbox_id) a USING (outbox_id)
+		FULL JOIN delivered d USING (event_id)
+		WHERE a.states IS DISTINCT FROM '{DISPATCHED}' OR m.outbox_id IS NULL OR d.event_id IS NULL)
+UNION ALL
+SELECT 'nothing is pending', (SELECT count(*) FROM outbox.pending)
+UNION ALL
+SELECT 'attempt numbers have no gaps, and the terminal one is the last',
+	(SELECT count(*)
+		FROM (SELECT array_agg(attempt_no ORDER BY attempt_no) AS numbers, count(*) AS n,
+				max(attempt_no) FILTER (WHERE state IN ('DISPATCHED', 'FAILED')) AS last
+			FROM outbox.attempts GROUP BY outbox_id) a
+		WHERE numbers <> ARRAY(SELECT generate_series(1, n::int)) OR last IS DISTINCT FROM n)
+UNION ALL
+SELECT 'each lease of the killed worker was repaired once, and another worker delivered its message',
+	((SELECT count(*) = 0 FROM held))::int
+	+ (SELECT count(*)
+		FROM held h
+		WHERE (SELECT count(*) FROM outbox.attempts a
+				WHERE a.outbox_id = h.outbox_id AND a.lease_token = h.lease_token
+					AND a.state = 'ZOMBIE_REQUEUE' AND a.worker_id = h.claimed_by) <> 1
+			OR NOT EXISTS (SELECT 1 FROM outbox.attempts a
+				WHERE a.outbox_id = h.outbox_id AND a.state = 'DISPATCHED' AND a.worker_id <> h.claimed_by))
+UNION ALL
+SELECT 'outbox.check() finds nothing',
+	(SELECT count(*) FROM outbox.check() WHERE severity = 'error');
