@@ -106,7 +106,7 @@ COMMENT ON COLUMN outbox.queues.backoff_base IS 'delay before the second attempt
 COMMENT ON COLUMN outbox.queues.backoff_cap IS 'no delay is longer than this';
 COMMENT ON COLUMN outbox.queues.backoff_jitter IS 'share of the delay, 0 to 1, that may be taken off, as a pure function of message and attempt';
 COMMENT ON COLUMN outbox.queues.repair_delay IS 'delay before a message whose lease was lost is due again';
-COMMENT ON COLUMN outbox.queues.ordering IS 'none: partition_key is only carried along; numbered: messages of a key carry 1, 2, 3 … in commit order';
+COMMENT ON COLUMN outbox.queues.ordering IS 'none: partition_key is only carried along; numbered: messages of a key carry 1, 2, 3 and so on in commit order';
 COMMENT ON COLUMN outbox.queues.on_dead_head IS 'reserved: only continue in this version';
 COMMENT ON COLUMN outbox.queues.validator IS 'reserved: NULL in this version';
 COMMENT ON COLUMN outbox.queues.paused IS 'true: nothing of this queue is claimed';
@@ -194,7 +194,7 @@ CREATE TABLE outbox.attempts (
 ) PARTITION BY RANGE (outbox_id);
 COMMENT ON TABLE outbox.attempts IS 'The ledger: append-only, one row a finished try. All attempts of a message lie in the partition of its outbox_id.';
 COMMENT ON COLUMN outbox.attempts.outbox_id IS 'the message';
-COMMENT ON COLUMN outbox.attempts.attempt_no IS '1, 2, 3 … per message';
+COMMENT ON COLUMN outbox.attempts.attempt_no IS '1, 2, 3 and so on per message';
 COMMENT ON COLUMN outbox.attempts.state IS 'how the try ended';
 COMMENT ON COLUMN outbox.attempts.worker_id IS 'who held the lease; NULL where nobody did';
 COMMENT ON COLUMN outbox.attempts.lease_token IS 'the lease under which the try ran';
@@ -532,7 +532,7 @@ LANGUAGE c VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET l
 AS 'MODULE_PATHNAME', 'outbox_maintain';
 COMMENT ON FUNCTION outbox.maintain() IS
 $$One pass of upkeep for servers without a background worker: repairs expired leases, makes partitions ahead (outbox.partition_interval, default 1 week), and notifies the queues that have claimable messages. Returns what it did, and what it left for later because it could not get a lock within 50 ms.
-Errors: 22023 a partition_interval that is not between 1 hour and 10 years. Locks: ACCESS EXCLUSIVE on the DEFAULT partitions while it attaches new ones, until the end of the transaction: call it in a READ COMMITTED transaction of its own (in a SERIALIZABLE one the attaching takes predicate locks). Cost: attaching reads the DEFAULT partitions once.$$;
+Errors: none but those of the server. Locks: ACCESS EXCLUSIVE on the DEFAULT partitions while it attaches new ones, until the end of the transaction: call it in a READ COMMITTED transaction of its own (in a SERIALIZABLE one the attaching takes predicate locks). Cost: attaching reads the DEFAULT partitions once.$$;
 
 CREATE FUNCTION outbox.state_diagram() RETURNS text
 LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_state_diagram';

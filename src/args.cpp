@@ -231,7 +231,7 @@ shown(const text *value)
 	if (size <= shown_bytes)
 		return text_to_cstring(value);
 	size = pg_mbcliplen(VARDATA_ANY(value), size, shown_bytes);
-	return psprintf("%.*s…", size, VARDATA_ANY(value));
+	return psprintf("%.*s...", size, VARDATA_ANY(value));
 }
 
 const char *

@@ -46,7 +46,7 @@ try_cancel(Work *work, const core::Uuid &id, text *reason, bool force, text *by,
 		ereport(ERROR, (errcode(ERRCODE_OUTBOX_ALREADY_TERMINAL),
 						errmsg("ALREADY_TERMINAL: message %s has a terminal attempt", shown(id))));
 	attempt.outbox_id = id;
-	attempt.attempt_no = before.attempts + 1;
+	attempt.attempt_no = next_attempt_no(before, id);
 	attempt.state = expect(state, core::Event::cancel, false).record;
 	attempt.leased = row->leased;
 	attempt.worker_id = row->claimed_by;

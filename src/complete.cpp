@@ -129,6 +129,7 @@ settle(Work *work, Report *report, const text *worker, bool raise)
 		Tried before;
 		const Queue *queue = nullptr;
 		bool at_ceiling = false;
+		int attempt_no;
 		Changed changed;
 
 		if (holding.held != Held::yes)
@@ -149,18 +150,24 @@ settle(Work *work, Report *report, const text *worker, bool raise)
 			report->error = "P7001";
 			return;
 		}
+		if (before.attempts == PG_INT32_MAX && !raise)
+		{
+			report->error = "22003";
+			return;
+		}
+		attempt_no = next_attempt_no(before, report->id);
 		if (report->state == core::Record::retryable)
 		{
 			int most;
 
 			queue = find_queue(work, holding.row->queue);
 			most = ceiling(queue, holding.row->max_attempts);
-			at_ceiling = most > 0 && before.attempts + 1 >= most;
+			at_ceiling = most > 0 && attempt_no >= most;
 		}
 
 		const core::Transition &transition = expect(core::State::leased, event_of(report->state), at_ceiling);
 
-		changed = change_pending(work, report, holding.row, queue, transition, before.attempts + 1);
+		changed = change_pending(work, report, holding.row, queue, transition, attempt_no);
 		if (changed == Changed::done)
 		{
 			report->attempt = make_attempt(report, holding.row, before.attempts + 1, transition);
@@ -188,41 +195,44 @@ bad_report(const Report *report)
 }
 
 // The same lease reported twice in one batch: the second is told of the first.
-bool
-repeats(const Report *report, const Report *before)
+const Report *
+earlier_report(Report *const *reports, int i)
 {
-	return before != nullptr && before->attempt_no > 0 && equal(report->id, before->id) &&
-		   equal(report->token, before->token);
+	for (int j = i - 1; j >= 0 && equal(reports[j]->id, reports[i]->id); j--)
+		if (reports[j]->attempt_no > 0 && equal(reports[j]->token, reports[i]->token))
+			return reports[j];
+	return nullptr;
 }
 
-// Settles reports[0..count), sorted by id, and appends what was accepted.
+// Settles count reports from the first on, sorted by id, and appends what was accepted.
 void
-settle_all(Work *work, Report **reports, int count, const text *worker, const Report *before)
+settle_all(Work *work, Report **reports, int first, int count, const text *worker)
 {
 	Attempt **attempts = static_cast<Attempt **>(palloc(sizeof(Attempt *) * static_cast<Size>(count)));
 	int accepted = 0;
 
-	for (int i = 0; i < count; i++)
+	for (int i = first; i < first + count; i++)
 	{
 		Report *report = reports[i];
+		const Report *earlier;
 
 		report->error = bad_report(report);
 		report->attempt = nullptr;
 		report->attempt_no = 0;
 		report->rescheduled = false;
-		if (report->error == nullptr && repeats(report, before))
+		if (report->error != nullptr)
+			continue;
+		earlier = earlier_report(reports, i);
+		if (earlier != nullptr)
 		{
 			report->error = "P7002";
-			report->attempt_no = before->attempt_no;
-			report->recorded = before->recorded;
+			report->attempt_no = earlier->attempt_no;
+			report->recorded = earlier->recorded;
+			continue;
 		}
-		else if (report->error == nullptr)
-		{
-			settle(work, report, worker, false);
-			if (report->attempt != nullptr)
-				attempts[accepted++] = report->attempt;
-		}
-		before = report;
+		settle(work, report, worker, false);
+		if (report->attempt != nullptr)
+			attempts[accepted++] = report->attempt;
 	}
 	append(work, attempts, accepted);
 }
@@ -244,7 +254,7 @@ settle_batch(Work *work, Report **reports, int count, const text *worker)
 {
 	if (!may_fail_alone(work, reports, count))
 	{
-		settle_all(work, reports, count, worker, nullptr);
+		settle_all(work, reports, 0, count, worker);
 		return;
 	}
 	each_confined(
@@ -253,7 +263,7 @@ settle_batch(Work *work, Report **reports, int count, const text *worker)
 			Work inner;
 
 			begin_nested_work(&inner, work);
-			settle_all(&inner, reports + first, n, worker, first > 0 ? reports[first - 1] : nullptr);
+			settle_all(&inner, reports, first, n, worker);
 			end_work(&inner);
 		},
 		[&](int i, ErrorData *error) {

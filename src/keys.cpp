@@ -12,6 +12,7 @@
 
 #include "claimed_key.h"
 #include "digest.h"
+#include "settings.h"
 
 namespace outbox {
 
@@ -25,6 +26,8 @@ struct Key {
 	bool look_first;			// some item has it beside another key
 	Standing standing;
 	core::Uuid known_id;
+	bool lapsed;				// its row is older than the idempotency window
+	ItemPointerData lapsed_tid;
 	int owner;					// the item that remembers it, -1 = none
 	bool inserted;
 	ItemPointerData tid;
@@ -42,6 +45,7 @@ struct Batch {
 	const text *queue;
 	Keyed *items;
 	int count;
+	int64 horizon_ms;			// keys of messages before it are forgotten
 	Key *keys;					// distinct, by digest
 	int nkeys;
 	Key **of_item[2];			// the item's keys, or nullptr
@@ -63,6 +67,14 @@ key_digest(const Batch *batch, const Keyed *item, int which)
 	parts[1] = part_of(item->aggregate_id);
 	parts[2] = part_of(item->idempotency_key);
 	return digest_of(core::KeyKind::idempotency, parts, 3);
+}
+
+int64
+horizon_ms(const Work *work)
+{
+	int64 window = idempotency_window_ms();
+
+	return window == PG_INT64_MAX ? PG_INT64_MIN : unix_ms(work->now) - window;
 }
 
 // Collects the distinct keys in the order of their digests.
@@ -108,11 +120,18 @@ look_up(Batch *batch, Key *key, KeyLatch *held)
 	bool isnull;
 
 	key_equals(&scan_key, primary_index(batch->table), 1, F_BYTEAEQ, digest_datum(key->digest));
+	key->lapsed = false;
 	if (!look_up_latched(&batch->probe, &scan_key, 1, ForwardScanDirection, held, key->digest.bytes,
 						 sizeof(key->digest.bytes)))
 		return false;
-	key->standing = Standing::known;
 	key->known_id = to_uuid(batch->table->get(batch->probe.slot, idempotency_keys_col::outbox_id, &isnull));
+	key->lapsed = core::id_time_ms(key->known_id) < batch->horizon_ms;
+	if (key->lapsed)
+	{
+		key->lapsed_tid = batch->probe.slot->tts_tid;
+		return false;
+	}
+	key->standing = Standing::known;
 	return true;
 }
 
@@ -164,6 +183,9 @@ insert_key(Batch *batch, Key *key)
 {
 	using namespace idempotency_keys_col;
 
+	if (key->lapsed && delete_row(batch->table, &key->lapsed_tid, Wait::never) != Changed::done)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE), errmsg("a lapsed key is held by another transaction"),
+						errhint("Nothing but the outbox should lock or change rows of outbox.idempotency_keys.")));
 	set(batch->table, batch->row, digest, digest_datum(key->digest));
 	set_text(batch->table, batch->row, idempotency_keys_col::queue, batch->queue);
 	set(batch->table, batch->row, outbox_id, from_uuid(batch->items[key->owner].id));
@@ -241,6 +263,7 @@ remember_keys(Work *work, const text *queue, Keyed *items, int count)
 	batch.queue = queue;
 	batch.items = items;
 	batch.count = count;
+	batch.horizon_ms = horizon_ms(work);
 	collect_keys(&batch);
 	if (batch.nkeys > 0)
 	{

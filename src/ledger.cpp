@@ -120,6 +120,15 @@ tried(Work *work, const core::Uuid &id)
 	return result;
 }
 
+int
+next_attempt_no(const Tried &before, const core::Uuid &id)
+{
+	if (before.attempts == PG_INT32_MAX)
+		ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+						errmsg("message %s has no attempt_no left after %d", shown(id), before.attempts)));
+	return before.attempts + 1;
+}
+
 Recorded
 recorded_under(Work *work, const core::Uuid &id, const core::Uuid &token)
 {

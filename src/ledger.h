@@ -34,6 +34,9 @@ struct Tried {
 };
 Tried tried(Work *work, const core::Uuid &id);
 
+// The number after it; 22003 when there is none.
+int next_attempt_no(const Tried &before, const core::Uuid &id);
+
 // The attempt that was recorded under a token.
 struct Recorded {
 	int attempt_no;		// 0 = none

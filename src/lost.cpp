@@ -32,7 +32,7 @@ end_used_up(Work *work, PendingRow *row, text *by)
 		return Recovery::skipped;
 
 	const core::Transition &transition = expect(core::State::pending, core::Event::claim, true);
-	Attempt attempt = lost_attempt(row, before.attempts + 1, transition.record, by);
+	Attempt attempt = lost_attempt(row, next_attempt_no(before, row->id), transition.record, by);
 	Attempt *appended = &attempt;
 
 	if (remove(work, row, Wait::never) != Changed::done)

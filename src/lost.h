@@ -37,11 +37,12 @@ recover_expired(Work *work, PendingRow *row, text *by, const Next &next, Attempt
 {
 	Tried before = tried(work, row->id);
 	const Queue *queue = find_queue(work, row->queue);
+	int attempt_no = next_attempt_no(before, row->id);
 	int most = ceiling(queue, row->max_attempts);
 	const core::Transition &transition =
-		expect(core::State::expired, core::Event::repair, most > 0 && before.attempts + 1 >= most);
+		expect(core::State::expired, core::Event::repair, most > 0 && attempt_no >= most);
 
-	*attempt = lost_attempt(row, before.attempts + 1, transition.record, by);
+	*attempt = lost_attempt(row, attempt_no, transition.record, by);
 	if (transition.to == core::State::pending)
 	{
 		count_attempt(row, attempt->attempt_no);

@@ -23,7 +23,6 @@ core::IdClock id_clock;
 void
 draw_ids(Work *work, Message *messages, int count)
 {
-	constexpr int64 unix_epoch_offset_us = (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY;
 	int64 end_ms = partitions_end_ms(work);
 
 	for (int i = 0; i < count; i++)

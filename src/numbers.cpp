@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "args.h"
 #include "claimed_key.h"
 #include "digest.h"
 
@@ -43,8 +44,11 @@ advance(Table *table, Probe *probe, TupleTableSlot *row, const text *queue, cons
 	set_text(table, row, partition_key, last->partition_key);
 	set(table, row, outbox_id, from_uuid(last->id));
 	insert_rows(table, &row, 1);
-	if (before > 0 && delete_row(table, &superseded, Wait::for_row) != Changed::done)
-		elog(ERROR, "the number of a key was changed by hand");
+	if (before > 0 && delete_row(table, &superseded, Wait::never) != Changed::done)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+						errmsg("the number of partition_key \"%s\" is held by another transaction",
+							   shown(last->partition_key)),
+						errhint("Nothing but the outbox should lock or change rows of outbox.key_numbers.")));
 	unlatch(&held);
 	return before;
 }

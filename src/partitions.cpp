@@ -170,7 +170,7 @@ missing_range(int ahead, Range *range)
 {
 	Oid parent = get_relname_relid("messages", get_namespace_oid("outbox", false));
 	int64 length = partition_interval_ms();
-	int64 now_ms = (GetCurrentTimestamp() + (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY) / 1000;
+	int64 now_ms = unix_ms(GetCurrentTimestamp());
 	int64 period = (now_ms - origin_ms) / length + ahead;
 	Relation rel = relation_open(parent, AccessShareLock);
 	bool missing;

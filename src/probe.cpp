@@ -62,6 +62,8 @@ find_in_latest_snapshot(Table *table, ScanKey keys, int nkeys, TupleTableSlot *s
 	IndexScanDesc scan = begin_index_scan(table->rel, primary_index(table), SnapshotAny, nkeys);
 	bool found = false;
 
+	// The copy is ours: what this very command has changed counts, too.
+	latest->curcid = PG_UINT32_MAX;
 	index_rescan(scan, keys, nkeys, nullptr, 0);
 	while (!found && index_getnext_slot(scan, ForwardScanDirection, slot))
 		found = table_tuple_satisfies_snapshot(table->rel, slot, latest);

@@ -23,6 +23,8 @@ const Shape queues_shape = {
 	"queues",
 	{"queue", "max_attempts", "lease", "backoff_base", "backoff_cap", "backoff_jitter", "repair_delay", "ordering",
 	 "on_dead_head", "validator", "paused", "max_in_flight", "created_at"},
+	{TEXTOID, INT4OID, INTERVALOID, INTERVALOID, INTERVALOID, FLOAT4OID, INTERVALOID, TEXTOID, TEXTOID, TEXTOID, BOOLOID,
+	 INT4OID, TIMESTAMPTZOID},
 	13, bits({0, 2, 3, 4, 5, 6, 7, 8, 10, 12}),
 	{"queues_name_length", "queues_max_attempts", "queues_lease", "queues_backoff", "queues_jitter",
 	 "queues_repair_delay", "queues_ordering", "queues_not_yet"},
@@ -32,23 +34,30 @@ const Shape messages_shape = {
 	{"outbox_id", "queue", "event_id", "event_type", "aggregate_type", "aggregate_id", "partition_key",
 	 "sequence_id", "idempotency_key", "routing_key", "priority", "max_attempts", "payload", "headers",
 	 "replay_of", "created_at"},
+	{UUIDOID, TEXTOID, UUIDOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT8OID, TEXTOID, TEXTOID, INT2OID, INT4OID, JSONBOID,
+	 JSONBOID, UUIDOID, TIMESTAMPTZOID},
 	16, bits({0, 1, 2, 3, 10, 12, 13, 15}), {}, 1, 0};
 const Shape attempts_shape = {
 	"attempts",
 	{"outbox_id", "attempt_no", "state", "worker_id", "lease_token", "claimed_at", "completed_at", "reference",
 	 "response_code", "error_code", "error_message", "latency_ms", "recorded_by", "created_at"},
+	{UUIDOID, INT4OID, InvalidOid, TEXTOID, UUIDOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID,
+	 INT4OID, TEXTOID, TIMESTAMPTZOID},
 	14, bits({0, 1, 2, 13}), {"attempts_number", "attempts_completed_at"}, 3, 0};
 const Shape pending_shape = {
 	"pending",
 	{"outbox_id", "queue", "priority", "partition_key", "sequence_id", "attempt_count", "max_attempts",
 	 "next_attempt_at", "created_at", "claimed_by", "claimed_at", "lease_token", "lease_expires_at"},
+	{UUIDOID, TEXTOID, INT2OID, TEXTOID, INT8OID, INT4OID, INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, TIMESTAMPTZOID,
+	 UUIDOID, TIMESTAMPTZOID},
 	13, bits({0, 1, 2, 5, 7, 8}), {"pending_lease_is_whole"}, 4, 0};
 const Shape idempotency_keys_shape = {
-	"idempotency_keys", {"digest", "queue", "outbox_id"}, 3, bits({0, 1, 2}), {}, 1, 0};
+	"idempotency_keys", {"digest", "queue", "outbox_id"}, {BYTEAOID, TEXTOID, UUIDOID}, 3, bits({0, 1, 2}), {}, 1, 0};
 const Shape key_numbers_shape = {
-	"key_numbers", {"digest", "upto", "queue", "partition_key", "outbox_id"}, 5, bits({0, 1, 2, 3, 4}), {}, 1, 0};
+	"key_numbers", {"digest", "upto", "queue", "partition_key", "outbox_id"},
+	{BYTEAOID, INT8OID, TEXTOID, TEXTOID, UUIDOID}, 5, bits({0, 1, 2, 3, 4}), {}, 1, 0};
 const Shape replays_shape = {
-	"replays", {"outbox_id", "replay_id", "created_at"}, 3, bits({0, 1, 2}), {}, 1, 0};
+	"replays", {"outbox_id", "replay_id", "created_at"}, {UUIDOID, UUIDOID, TIMESTAMPTZOID}, 3, bits({0, 1, 2}), {}, 1, 0};
 
 namespace {
 
@@ -116,6 +125,17 @@ find_column(TupleDesc desc, const char *name, int expected)
 	return InvalidAttrNumber;
 }
 
+Oid
+wanted_type(const Table *table, int column)
+{
+	Oid type = table->shape->types[column];
+
+	if (OidIsValid(type))
+		return type;
+	return GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("attempt_state"),
+						   ObjectIdGetDatum(RelationGetNamespace(table->rel)));
+}
+
 void
 map_columns(Table *table)
 {
@@ -128,6 +148,12 @@ map_columns(Table *table)
 			ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN),
 							errmsg("column %s of table outbox.%s is missing", table->shape->columns[i],
 								   RelationGetRelationName(table->rel))));
+		if (TupleDescAttr(desc, table->attno[i] - 1)->atttypid != wanted_type(table, i))
+			ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
+							errmsg("column %s of table outbox.%s has type %s instead of %s", table->shape->columns[i],
+								   RelationGetRelationName(table->rel),
+								   format_type_be(TupleDescAttr(desc, table->attno[i] - 1)->atttypid),
+								   format_type_be(wanted_type(table, i)))));
 	}
 }
 
@@ -263,16 +289,13 @@ insert_index_entries(Table *table, TupleTableSlot **rows, int count, bool update
 	}
 }
 
-// TM_BeingModified without a wait says only that somebody has a lock. It may be our
-// own transaction, which then may go on; else it depends on whether we may wait.
 Changed
-lock_row(Table *table, ItemPointer tid, Wait wait)
+lock_row(Table *table, ItemPointer tid, LockWaitPolicy policy)
 {
 	TupleTableSlot *slot = table_slot_create(table->rel, nullptr);
 	TM_FailureData failure;
 	TM_Result result = table_tuple_lock(table->rel, tid, GetActiveSnapshot(), slot, GetCurrentCommandId(true),
-										LockTupleExclusive,
-										wait == Wait::for_row ? LockWaitBlock : LockWaitSkip, 0, &failure);
+										LockTupleExclusive, policy, 0, &failure);
 
 	ExecDropSingleTupleTableSlot(slot);
 	if (result == TM_Ok)
@@ -280,8 +303,10 @@ lock_row(Table *table, ItemPointer tid, Wait wait)
 	return result == TM_WouldBlock ? Changed::busy : Changed::outdated;
 }
 
-// Runs change(wait) first without waiting, which is how most rows go, and locks the
-// row only when somebody else has it.
+// Runs change(wait) first without waiting, which is how most rows go. TM_BeingModified
+// then says only that somebody has a lock. If that is our own transaction, we go on. If
+// it is another and we may wait for it, the row is ours afterwards, but what the caller
+// concluded before the wait (that a lease had not expired) is old: it looks again.
 template <typename Change>
 Changed
 change_row(Table *table, ItemPointer tid, Wait wait, const Change &change)
@@ -290,8 +315,13 @@ change_row(Table *table, ItemPointer tid, Wait wait, const Change &change)
 
 	if (result == TM_BeingModified)
 	{
-		Changed locked = lock_row(table, tid, wait);
+		Changed locked = lock_row(table, tid, LockWaitSkip);
 
+		if (locked == Changed::busy && wait == Wait::for_row)
+		{
+			lock_row(table, tid, LockWaitBlock);
+			return Changed::outdated;
+		}
 		if (locked != Changed::done)
 			return locked;
 		result = change(true);

@@ -53,6 +53,7 @@ constexpr int max_columns = 16;
 struct Shape {
 	const char *name;
 	const char *columns[max_columns];
+	Oid types[max_columns];		// InvalidOid: outbox.attempt_state
 	int ncolumns;
 	uint32 not_null;			// bit by column
 	const char *checks[10];
@@ -115,7 +116,7 @@ void insert_rows(Table *table, TupleTableSlot **rows, int count);
 enum class Changed {
 	done,
 	busy,		// another transaction holds it and we did not wait
-	outdated	// the version given is no longer the latest: look again
+	outdated	// not changed: the row was, or we waited for it; look again
 };
 
 enum class Wait { never, for_row };

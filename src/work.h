@@ -57,6 +57,14 @@ Table *leaf_of(Work *work, const Shape &parent, const core::Uuid &id, int access
 // when there are none.
 int64 partitions_end_ms(const Work *work);
 
+constexpr int64 unix_epoch_offset_us = (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY;
+
+inline int64
+unix_ms(TimestampTz time)
+{
+	return (time + unix_epoch_offset_us) / 1000;
+}
+
 inline core::Uuid
 to_uuid(Datum datum)
 {
