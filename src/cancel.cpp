@@ -43,8 +43,7 @@ try_cancel(Work *work, const core::Uuid &id, text *reason, bool force, text *by,
 						errhint("Use force => true to cancel it all the same.")));
 	before = tried(work, id);
 	if (before.terminal)
-		ereport(ERROR, (errcode(ERRCODE_OUTBOX_ALREADY_TERMINAL),
-						errmsg("ALREADY_TERMINAL: message %s has a terminal attempt", shown(id))));
+		raise_already_terminal(before, id);
 	attempt.outbox_id = id;
 	attempt.attempt_no = next_attempt_no(before, id);
 	attempt.state = expect(state, core::Event::cancel, false).record;

@@ -143,10 +143,7 @@ settle(Work *work, Report *report, const text *worker, bool raise)
 		if (before.terminal)
 		{
 			if (raise)
-				ereport(ERROR, (errcode(ERRCODE_OUTBOX_ALREADY_TERMINAL),
-								errmsg("ALREADY_TERMINAL: message %s has a terminal attempt", shown(report->id)),
-								errdetail("Its latest attempt is number %d, and one of its attempts is terminal.",
-										  before.attempts)));
+				raise_already_terminal(before, report->id);
 			report->error = "P7001";
 			return;
 		}

@@ -2,6 +2,7 @@
 
 #include "ledger.h"
 
+#include "errors.h"
 #include "probe.h"
 
 namespace outbox {
@@ -118,6 +119,15 @@ tried(Work *work, const core::Uuid &id)
 	}
 	end_probe(&probe);
 	return result;
+}
+
+void
+raise_already_terminal(const Tried &before, const core::Uuid &id)
+{
+	ereport(ERROR, (errcode(ERRCODE_OUTBOX_ALREADY_TERMINAL),
+					errmsg("ALREADY_TERMINAL: message %s has a terminal attempt", shown(id)),
+					errdetail("Its latest attempt is number %d, and one of its attempts is terminal.",
+							  before.attempts)));
 }
 
 int

@@ -34,6 +34,9 @@ struct Tried {
 };
 Tried tried(Work *work, const core::Uuid &id);
 
+// P7001: a pending row whose message has ended, by a row written by hand.
+[[noreturn]] void raise_already_terminal(const Tried &before, const core::Uuid &id);
+
 // The number after it; 22003 when there is none.
 int next_attempt_no(const Tried &before, const core::Uuid &id);
 

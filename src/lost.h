@@ -42,6 +42,8 @@ recover_expired(Work *work, PendingRow *row, text *by, const Next &next, Attempt
 	const core::Transition &transition =
 		expect(core::State::expired, core::Event::repair, most > 0 && attempt_no >= most);
 
+	if (before.terminal)
+		raise_already_terminal(before, row->id);
 	*attempt = lost_attempt(row, attempt_no, transition.record, by);
 	if (transition.to == core::State::pending)
 	{

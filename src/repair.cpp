@@ -13,6 +13,8 @@ namespace outbox {
 
 namespace {
 
+constexpr int chunk_size = 1000;
+
 struct Repaired {
 	PendingRow *row;	// as found
 	Recovery recovery;
@@ -32,32 +34,44 @@ is_wanted(const List *queues, const text *queue)
 	return false;
 }
 
-// Expired leases, earliest expiry first, that no open transaction is changing.
-List *
-find_expired(Work *work, const List *queues, int most)
+struct ExpiredScan {
+	Work *work;
+	const List *queues;
+	Probe probe;
+};
+
+void
+begin_expired_scan(ExpiredScan *scan, Work *work, const List *queues)
 {
 	Table *table = pending(work);
 	Relation index = named_index(table, "pending_lease");
 	ScanKeyData key;
-	List *found = NIL;
-	Probe probe;
 
+	scan->work = work;
+	scan->queues = queues;
 	key_compares(&key, index, 1, BTLessEqualStrategyNumber, F_TIMESTAMPTZ_LE, TimestampTzGetDatum(work->now));
-	begin_probe(&probe, table, index, 1);
-	start_probe(&probe, &key, 1);
-	while (list_length(found) < most && next_settled(&probe, ForwardScanDirection))
+	begin_probe(&scan->probe, table, index, 1);
+	start_probe(&scan->probe, &key, 1);
+}
+
+// The next expired leases, earliest expiry first, that no open transaction is changing.
+List *
+gather_expired(ExpiredScan *scan, int most)
+{
+	List *found = NIL;
+
+	while (list_length(found) < most && next_settled(&scan->probe, ForwardScanDirection))
 	{
 		Repaired *lease;
 
 		CHECK_FOR_INTERRUPTS();
-		if (TransactionIdIsValid(probe.changer()))
+		if (TransactionIdIsValid(scan->probe.changer()))
 			continue;
 		lease = static_cast<Repaired *>(palloc0(sizeof(Repaired)));
-		lease->row = load(table, probe.slot);
-		if (lease->row->leased && is_wanted(queues, lease->row->queue))
+		lease->row = load(pending(scan->work), scan->probe.slot);
+		if (lease->row->leased && is_wanted(scan->queues, lease->row->queue))
 			found = lappend(found, lease);
 	}
-	end_probe(&probe);
 	return found;
 }
 
@@ -68,14 +82,9 @@ free_row(PendingRow *row, const Queue *queue)
 	row->next_attempt_at = later_or_last(GetCurrentTimestamp(), queue != nullptr ? queue->repair_delay_us : 0);
 }
 
-}	// namespace
-
-int
-repair(Work *work, int batch_size, text *by, const List *queues, FunctionCallInfo result)
+void
+repair_found(Work *work, const List *found, text *by)
 {
-	List *found = find_expired(work, queues, batch_size);
-	ListCell *cell;
-	int repaired = 0;
 	auto lease = [&](int i) { return static_cast<Repaired *>(list_nth(found, i)); };
 
 	each_confined(
@@ -99,6 +108,15 @@ repair(Work *work, int batch_size, text *by, const List *queues, FunctionCallInf
 							  errmsg("could not repair the lease of message %s: %s", shown(lease(i)->row->id),
 									 error->message)));
 		});
+}
+
+// Returns how many of them were repaired.
+int
+answer(Work *work, const List *found, FunctionCallInfo result)
+{
+	ListCell *cell;
+	int repaired = 0;
+
 	foreach (cell, found)
 	{
 		const Repaired *one = static_cast<Repaired *>(lfirst(cell));
@@ -116,6 +134,27 @@ repair(Work *work, int batch_size, text *by, const List *queues, FunctionCallInf
 		values[3] = PointerGetDatum(one->attempt.worker_id);
 		put_result(result, values, nulls);
 	}
+	return repaired;
+}
+
+}	// namespace
+
+int
+repair(Work *work, int batch_size, text *by, const List *queues, FunctionCallInfo result)
+{
+	int repaired = 0;
+	ExpiredScan scan;
+	List *found;
+
+	begin_expired_scan(&scan, work, queues);
+	// Rows that cannot be repaired do not count: the scan goes on behind them.
+	while (repaired < batch_size &&
+		   (found = gather_expired(&scan, Min(batch_size - repaired, chunk_size))) != NIL)
+	{
+		repair_found(work, found, by);
+		repaired += answer(work, found, result);
+	}
+	end_probe(&scan.probe);
 	return repaired;
 }
 

@@ -352,6 +352,10 @@ wrap_table(const Shape &shape, Relation rel, int access, EState *estate)
 	table->rel = rel;
 	table->estate = estate;
 	table->access = access;
+	if (rel->rd_rel->relkind != RELKIND_RELATION)
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("outbox.%s is not an ordinary table", RelationGetRelationName(rel)),
+						errhint("Partitions of messages and attempts must be ordinary tables.")));
 	map_columns(table);
 	if (access == reads)
 		return table;
