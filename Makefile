@@ -19,7 +19,7 @@ others := $(filter-out check,$(MAKECMDGOALS))
 .PHONY: check $(others)
 .NOTPARALLEL:
 check: $(others)
-	+test/run
+	test/run
 ifneq (,$(others))
 $(others):
 	$(MAKE) $@
@@ -59,7 +59,7 @@ test_opts = --inputdir=$(srcdir)/test --outputdir=. --load-extension=outbox \
 REGRESS_OPTS   = $(test_opts)
 ISOLATION_OPTS = $(test_opts)
 
-EXTRA_CLEAN = $(OBJS:.o=.d) .build-flags .build-objects
+EXTRA_CLEAN = $(OBJS:.o=.d) .build-flags .build-objects test/unit/build
 
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)

@@ -147,6 +147,8 @@ begin_work(Work *work, const char *function)
 	PreventCommandIfReadOnly(function);
 	PreventCommandIfParallelMode(function);
 	PreventCommandDuringRecovery(function);
+	// What the running statement has changed so far (a WITH that deletes, say) counts.
+	CommandCounterIncrement();
 	begin_reading(work);
 }
 

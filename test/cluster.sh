@@ -83,8 +83,10 @@ cluster_packages() {
 	cluster_as_root sh -euc '
 		# Debian makes and starts a cluster when it installs a server. None is wanted.
 		conf=/etc/postgresql-common/createcluster.d
+		tidy="rm -f $conf/outbox-tests.conf"
+		[ -d "$conf" ] || tidy="$tidy; rmdir $conf"
 		mkdir -p "$conf"
-		trap "rm -f $conf/outbox-tests.conf" EXIT
+		trap "$tidy" EXIT
 		echo "create_main_cluster = false" >"$conf/outbox-tests.conf"
 		export DEBIAN_FRONTEND=noninteractive
 		apt-get -q update
@@ -177,9 +179,9 @@ cluster_end_session() {
 	local stat line fields
 	for stat in /proc/[0-9]*/stat; do
 		# pid (command) state parent group session ...; a process may just have gone
-		{ line=$(<"$stat"); } 2>/dev/null || continue
+		read -r line 2>/dev/null <"$stat" || continue
 		read -ra fields <<<"${line##*) }"
-		if [ "${fields[3]}" = "$1" ]; then
+		if [ "${fields[3]:-}" = "$1" ]; then
 			kill -KILL "${line%% *}" 2>/dev/null || :
 		fi
 	done
@@ -263,11 +265,12 @@ cluster_stop() {
 	as_user pg_ctl --pgdata="$OUTBOX_TMP/$1" --mode="${2:-fast}" --wait stop >/dev/null
 }
 
-# Safe to call at any time, and again.
+# Safe to call at any time, and again. Whatever fails here, the rest is still done.
 cluster_cleanup() {
 	local status=$? file
 
 	trap '' HUP INT TERM
+	set +eu
 	if [ -n "$cluster_child" ]; then
 		# timeout(1) passes this on to its process group, so that tests can tidy up.
 		kill -TERM "$cluster_child" 2>/dev/null || :
@@ -285,6 +288,10 @@ cluster_cleanup() {
 		while read -r file; do
 			as_user pg_ctl --pgdata="${file%/*}" --mode=immediate --wait stop >/dev/null 2>&1 || :
 		done < <(find "$OUTBOX_TMP" -name postmaster.pid)
+		# And whatever else as_user started, in a session of its own maybe.
+		while read -r file; do
+			kill -KILL "$(basename "${file%/*}")" 2>/dev/null
+		done < <(grep -lsaF "HOME=$OUTBOX_TMP" /proc/[0-9]*/environ)
 		cd /
 		if [ -n "${OUTBOX_KEEP:-}" ]; then
 			cluster_say "kept: $OUTBOX_TMP"
