@@ -1,0 +1,77 @@
+#!/usr/bin/perl
+#
+# META.json obeys the PGXN Meta Spec 1.0.0, and agrees with the control file.
+# Run in the root of the tree.
+
+use strict;
+use warnings;
+
+use JSON::PP;
+use Test::More;
+
+sub slurp
+{
+	my ($name) = @_;
+	open my $file, '<:raw', $name or die "$name: $!\n";
+	local $/;
+	return scalar <$file>;
+}
+
+my $text = qr/\A[^\x00-\x1f\x7f]+\z/;
+my $term = qr{\A[^\s/\\\x00-\x1f\x7f]{2,}\z};
+my $version = qr/\A(?:0|[1-9]\d*)\.(?:0|[1-9]\d*)\.(?:0|[1-9]\d*)(?:-?[A-Za-z][0-9A-Za-z-]*)?\z/;
+
+my $meta = eval { JSON::PP->new->utf8->decode(slurp('META.json')) };
+is(ref $meta, 'HASH', 'META.json is a JSON object') or BAIL_OUT($@);
+
+my %allowed = map { $_ => 1 } qw(abstract maintainer license name provides version meta-spec
+  description generated_by no_index prereqs release_status resources tags);
+is_deeply([ grep { !$allowed{$_} && !/\Ax_/i } sort keys %$meta ], [], 'no unknown field');
+
+like($meta->{name}, $term, 'name is a term');
+like($meta->{version}, $version, 'version is a semantic version');
+like($meta->{$_}, $text, "$_ is a string") foreach qw(abstract maintainer);
+is($meta->{license}, 'postgresql', 'license is postgresql');
+is($meta->{'meta-spec'}{version}, '1.0.0', 'meta-spec version is 1.0.0');
+like($meta->{'meta-spec'}{url}, qr{\Ahttps?://pgxn\.org/(?:meta/spec\.txt|spec/1\.0\.0/)\z},
+	'meta-spec url');
+like($meta->{release_status} // 'stable', qr/\A(?:stable|testing|unstable)\z/, 'release_status');
+is_deeply([ grep { length > 255 || $_ !~ $text } @{ $meta->{tags} // [] } ], [], 'tags are short strings');
+
+is(ref $meta->{provides}, 'HASH', 'provides is an object');
+is_deeply([ keys %{ $meta->{provides} } ], [ $meta->{name} ], 'provides the extension');
+foreach my $name (sort keys %{ $meta->{provides} })
+{
+	my $part = $meta->{provides}{$name};
+	like($part->{version}, $version, "$name: version");
+	ok(-f $part->{file}, "$name: file exists");
+	ok(!defined $part->{docfile} || -f $part->{docfile}, "$name: docfile exists, if there is one");
+}
+
+my @bad;
+foreach my $phase (sort keys %{ $meta->{prereqs} // {} })
+{
+	push @bad, $phase if $phase !~ /\A(?:configure|build|test|runtime|develop|x_.+)\z/i;
+	foreach my $relation (sort keys %{ $meta->{prereqs}{$phase} })
+	{
+		push @bad, "$phase $relation" if $relation !~ /\A(?:requires|recommends|suggests|conflicts|x_.+)\z/i;
+		my $wanted = $meta->{prereqs}{$phase}{$relation};
+		foreach my $name (sort keys %$wanted)
+		{
+			push @bad, "$phase $relation $name" if $name !~ $term;
+			foreach my $range (split /\s*,\s*/, $wanted->{$name})
+			{
+				(my $bare = $range) =~ s/\A(?:[<>]=?|[!=]=)\s*//;
+				push @bad, "$phase $relation $name $range" if $bare ne '0' && $bare !~ $version;
+			}
+		}
+	}
+}
+is_deeply(\@bad, [], 'prereqs: phases, relations, names and versions');
+
+my ($default) = slurp('outbox.control') =~ /^\s*default_version\s*=\s*'([^']*)'/m;
+is($meta->{version}, $default, 'version is the control file\'s default_version');
+is($meta->{provides}{outbox}{version}, $default, 'and what is provided has it too');
+is($meta->{provides}{outbox}{file}, "sql/outbox--$default.sql", 'by its install script');
+
+done_testing();
