@@ -1,0 +1,135 @@
+-- Shapes of functions: names, argument names, types and defaults, result columns,
+-- one signature each, exactly as the interface says; how they run; the type and its
+-- casts. The calls themselves: test/sql.
+SET client_min_messages = warning;
+SET intervalstyle = 'postgres';
+BEGIN;
+CREATE EXTENSION IF NOT EXISTS pgtap;
+CREATE EXTENSION IF NOT EXISTS outbox;
+SELECT plan(38);
+
+CREATE FUNCTION pg_temp.arguments(name text) RETURNS text LANGUAGE sql AS $$
+	SELECT string_agg(pg_get_function_arguments(oid), ' AND ') FROM pg_proc
+	WHERE pronamespace = 'outbox'::regnamespace AND proname = name
+$$;
+CREATE FUNCTION pg_temp.result(name text) RETURNS text LANGUAGE sql AS $$
+	SELECT string_agg(pg_get_function_result(oid), ' AND ') FROM pg_proc
+	WHERE pronamespace = 'outbox'::regnamespace AND proname = name
+$$;
+
+-- Every function there is, each with one signature. The last three serve tables.
+SELECT results_eq(
+	$$SELECT proname::text COLLATE "C", count(*) FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace GROUP BY 1 ORDER BY 1$$,
+	$$SELECT name COLLATE "C", 1::bigint FROM unnest(ARRAY['alter_queue', 'backoff', 'cancel', 'check', 'claim', 'complete', 'complete_batch', 'create_queue', 'drop_queue',
+		'enqueue', 'enqueue_and_claim', 'enqueue_batch', 'maintain', 'pause', 'release', 'renew', 'repair_expired_leases', 'replay', 'resume', 'state_diagram',
+		'append_only', 'key_digest', 'merge_queue']) name ORDER BY 1$$,
+	'the functions, one signature each');
+
+-- Producer.
+SELECT is(pg_temp.arguments('enqueue'),
+	'event_type text, payload jsonb, queue text DEFAULT ''default''::text, aggregate_type text DEFAULT NULL::text, aggregate_id text DEFAULT NULL::text, '
+	'partition_key text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text, event_id uuid DEFAULT NULL::uuid, headers jsonb DEFAULT ''{}''::jsonb, '
+	'routing_key text DEFAULT NULL::text, priority integer DEFAULT 0, deliver_at timestamp with time zone DEFAULT NULL::timestamp with time zone, '
+	'max_attempts integer DEFAULT NULL::integer', 'arguments of enqueue');
+SELECT is(pg_temp.result('enqueue'), 'TABLE(outbox_id uuid, sequence_id bigint, created boolean)', 'result of enqueue');
+SELECT is(pg_temp.arguments('enqueue_batch'), 'queue text, messages jsonb', 'arguments of enqueue_batch');
+SELECT is(pg_temp.result('enqueue_batch'), 'TABLE(ordinality integer, outbox_id uuid, sequence_id bigint, created boolean)', 'result of enqueue_batch');
+SELECT is(pg_temp.arguments('enqueue_and_claim'),
+	'worker_id text, event_type text, payload jsonb, queue text DEFAULT ''default''::text, aggregate_type text DEFAULT NULL::text, aggregate_id text DEFAULT NULL::text, '
+	'partition_key text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text, event_id uuid DEFAULT NULL::uuid, headers jsonb DEFAULT ''{}''::jsonb, '
+	'routing_key text DEFAULT NULL::text, priority integer DEFAULT 0, max_attempts integer DEFAULT NULL::integer, lease interval DEFAULT NULL::interval',
+	'arguments of enqueue_and_claim');
+SELECT is(pg_temp.result('enqueue_and_claim'),
+	'TABLE(outbox_id uuid, sequence_id bigint, created boolean, lease_token uuid, lease_expires_at timestamp with time zone)', 'result of enqueue_and_claim');
+
+-- Worker.
+SELECT is(pg_temp.arguments('claim'),
+	'worker_id text, batch_size integer DEFAULT 10, lease interval DEFAULT NULL::interval, queues text[] DEFAULT NULL::text[], wait interval DEFAULT ''00:00:00''::interval',
+	'arguments of claim');
+SELECT is(pg_temp.result('claim'),
+	'TABLE(outbox_id uuid, queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text, partition_key text, sequence_id bigint, '
+	'idempotency_key text, routing_key text, priority integer, payload jsonb, headers jsonb, attempt_count integer, max_attempts integer, '
+	'created_at timestamp with time zone, lease_token uuid, lease_expires_at timestamp with time zone)', 'result of claim');
+SELECT is(pg_temp.arguments('complete'),
+	'outbox_id uuid, lease_token uuid, worker_id text, state outbox.attempt_state, reference text DEFAULT NULL::text, response_code text DEFAULT NULL::text, '
+	'error_code text DEFAULT NULL::text, error_message text DEFAULT NULL::text, latency_ms integer DEFAULT NULL::integer, retry_delay interval DEFAULT NULL::interval',
+	'arguments of complete');
+SELECT is(pg_temp.result('complete'),
+	'TABLE(attempt_no integer, recorded outbox.attempt_state, next_attempt_at timestamp with time zone)', 'result of complete');
+SELECT is(pg_temp.arguments('complete_batch'),
+	'worker_id text, outbox_ids uuid[], lease_tokens uuid[], states outbox.attempt_state[], refs text[] DEFAULT NULL::text[], response_codes text[] DEFAULT NULL::text[], '
+	'error_codes text[] DEFAULT NULL::text[], error_messages text[] DEFAULT NULL::text[], latencies_ms integer[] DEFAULT NULL::integer[], '
+	'retry_delays interval[] DEFAULT NULL::interval[]', 'arguments of complete_batch');
+SELECT is(pg_temp.result('complete_batch'),
+	'TABLE(outbox_id uuid, attempt_no integer, recorded outbox.attempt_state, next_attempt_at timestamp with time zone, error text)', 'result of complete_batch');
+SELECT is(pg_temp.arguments('renew'), 'worker_id text, outbox_ids uuid[], lease_tokens uuid[], lease interval DEFAULT NULL::interval', 'arguments of renew');
+SELECT is(pg_temp.result('renew'), 'TABLE(outbox_id uuid, lease_expires_at timestamp with time zone, error text)', 'result of renew');
+SELECT is(pg_temp.arguments('release'), 'worker_id text, outbox_ids uuid[], lease_tokens uuid[], delay interval DEFAULT ''00:00:00''::interval', 'arguments of release');
+SELECT is(pg_temp.result('release'), 'TABLE(outbox_id uuid, next_attempt_at timestamp with time zone, error text)', 'result of release');
+SELECT is(pg_temp.arguments('repair_expired_leases'),
+	'batch_size integer DEFAULT 100, worker_id text DEFAULT ''outbox repair''::text, queues text[] DEFAULT NULL::text[]', 'arguments of repair_expired_leases');
+SELECT is(pg_temp.result('repair_expired_leases'),
+	'TABLE(outbox_id uuid, attempt_no integer, state outbox.attempt_state, lost_by text)', 'result of repair_expired_leases');
+
+-- Operator. create_queue and alter_queue have the columns of outbox.queues.
+SELECT is(pg_temp.arguments('create_queue'),
+	'queue text, max_attempts integer DEFAULT 20, lease interval DEFAULT ''00:00:30''::interval, backoff_base interval DEFAULT ''00:00:01''::interval, '
+	'backoff_cap interval DEFAULT ''00:15:00''::interval, backoff_jitter real DEFAULT 0, repair_delay interval DEFAULT ''00:00:01''::interval, '
+	'ordering text DEFAULT ''none''::text, on_dead_head text DEFAULT ''continue''::text, validator text DEFAULT NULL::text, paused boolean DEFAULT false, '
+	'max_in_flight integer DEFAULT NULL::integer', 'arguments of create_queue');
+SELECT is(pg_temp.arguments('alter_queue'),
+	'queue text, max_attempts integer DEFAULT ''-1''::integer, lease interval DEFAULT NULL::interval, backoff_base interval DEFAULT NULL::interval, '
+	'backoff_cap interval DEFAULT NULL::interval, backoff_jitter real DEFAULT NULL::real, repair_delay interval DEFAULT NULL::interval, '
+	'ordering text DEFAULT NULL::text, on_dead_head text DEFAULT NULL::text, validator text DEFAULT NULL::text, paused boolean DEFAULT NULL::boolean, '
+	'max_in_flight integer DEFAULT NULL::integer', 'arguments of alter_queue');
+SELECT results_eq(
+	$$SELECT unnest(proargnames) FROM pg_proc WHERE oid::regproc::text = 'outbox.create_queue'$$,
+	$$SELECT attname::text FROM pg_attribute WHERE attrelid = 'outbox.queues'::regclass AND attnum > 0 AND attname <> 'created_at' ORDER BY attnum$$,
+	'the arguments of create_queue are the columns of queues');
+SELECT results_eq(
+	$$SELECT pg_temp.arguments(name) FROM unnest(ARRAY['drop_queue', 'pause', 'resume']) name$$,
+	$$VALUES ('queue text'), ('queue text'), ('queue text')$$, 'arguments of drop_queue, pause and resume');
+SELECT results_eq(
+	$$SELECT pg_temp.result(name) FROM unnest(ARRAY['create_queue', 'alter_queue', 'drop_queue', 'pause', 'resume']) name$$,
+	$$VALUES ('void'), ('void'), ('void'), ('void'), ('void')$$, 'queue administration returns nothing');
+SELECT is(pg_temp.arguments('cancel'), 'outbox_id uuid, reason text, force boolean DEFAULT false', 'arguments of cancel');
+SELECT is(pg_temp.result('cancel'), 'integer', 'result of cancel');
+SELECT is(pg_temp.arguments('replay'), 'outbox_id uuid, deliver_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'arguments of replay');
+SELECT is(pg_temp.result('replay'), 'uuid', 'result of replay');
+SELECT is(pg_temp.arguments('backoff'), 'queue text, attempt_no integer, outbox_id uuid DEFAULT NULL::uuid', 'arguments of backoff');
+SELECT is(pg_temp.result('backoff'), 'interval', 'result of backoff');
+SELECT results_eq(
+	$$SELECT pg_temp.arguments(name), pg_temp.result(name) FROM unnest(ARRAY['maintain', 'state_diagram', 'check']) name$$,
+	$$VALUES ('', 'TABLE(action text, object text, detail text)'), ('', 'text'), ('', 'TABLE(severity text, object text, problem text)')$$,
+	'maintain, state_diagram and check');
+
+-- How they run. What writes is VOLATILE and PARALLEL UNSAFE; none is LEAKPROOF.
+SELECT results_eq(
+	$$SELECT proname::text COLLATE "C", provolatile::text, proparallel::text FROM pg_proc
+		WHERE pronamespace = 'outbox'::regnamespace AND (provolatile <> 'v' OR proparallel <> 'u' OR proleakproof) ORDER BY 1$$,
+	$$VALUES ('backoff' COLLATE "C", 's', 'u'), ('check', 's', 'u'), ('key_digest', 'i', 's'), ('state_diagram', 'i', 's')$$,
+	'what is not VOLATILE and PARALLEL UNSAFE only reads or computes');
+-- Whatever runs with its owner's rights pins search_path, with pg_temp last.
+SELECT is_empty(
+	$$SELECT oid::regprocedure, proconfig FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace AND prosecdef
+		AND NOT coalesce(proconfig && ARRAY['search_path=pg_catalog, pg_temp', 'search_path=pg_catalog, outbox, pg_temp'], false)$$,
+	'SECURITY DEFINER functions pin search_path, pg_temp last');
+SELECT is_empty(
+	$$SELECT p.oid::regprocedure, lanname FROM pg_proc p JOIN pg_language l ON l.oid = prolang
+		WHERE pronamespace = 'outbox'::regnamespace AND (lanname NOT IN ('c', 'sql') OR (lanname = 'sql' AND prosqlbody IS NULL))$$,
+	'C, or SQL whose names were resolved when it was made');
+
+-- The type and its casts, arrays included.
+SELECT enum_has_labels('outbox', 'attempt_state', ARRAY['DISPATCHED', 'FAILED', 'RETRYABLE', 'ZOMBIE_REQUEUE'], 'labels of attempt_state');
+SELECT results_eq(
+	$$SELECT castsource::regtype::text COLLATE "C", castcontext::text, castmethod::text FROM pg_cast WHERE casttarget = 'outbox.attempt_state'::regtype ORDER BY 1$$,
+	$$VALUES ('character varying' COLLATE "C", 'i', 'i'), ('text', 'i', 'i')$$, 'implicit casts from text and varchar, WITH INOUT');
+SELECT results_eq(
+	$$SELECT ARRAY['FAILED']::text[]::outbox.attempt_state[], ARRAY['FAILED']::varchar[]::outbox.attempt_state[]$$,
+	$$SELECT '{FAILED}'::outbox.attempt_state[], '{FAILED}'::outbox.attempt_state[]$$, 'arrays of text and varchar are cast');
+SELECT results_eq(
+	$$SELECT typname::text FROM pg_type t WHERE typnamespace = 'outbox'::regnamespace AND typtype <> 'c' AND typcategory <> 'A'$$,
+	$$VALUES ('attempt_state' COLLATE "C")$$, 'no other type');
+
+SELECT * FROM finish();
+ROLLBACK;

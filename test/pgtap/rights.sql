@@ -1,0 +1,136 @@
+-- Rights: the whole matrix of object x role x privilege. What is not in it is not
+-- granted; PUBLIC has nothing. (Rights at work: test/sql/rights.sql.)
+SET client_min_messages = warning;
+BEGIN;
+CREATE EXTENSION IF NOT EXISTS pgtap;
+CREATE EXTENSION IF NOT EXISTS outbox;
+SELECT plan(21);
+
+-- Stands for PUBLIC: a role that is a member of nothing.
+CREATE ROLE regress_outbox_public;
+-- With dated partitions, shown as one.
+SELECT ok((SELECT count(*) > 0 FROM outbox.maintain()), 'maintain made partitions');
+
+CREATE FUNCTION pg_temp.on_table(who text, what oid) RETURNS text LANGUAGE sql AS $$
+	SELECT coalesce(string_agg(p, ' '), '')
+	FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']
+		|| CASE WHEN current_setting('server_version_num')::int >= 170000 THEN '{MAINTAIN}' ELSE '{}' END::text[]) p
+	WHERE has_table_privilege(who, what, p)
+		OR (p IN ('SELECT', 'INSERT', 'UPDATE', 'REFERENCES') AND has_any_column_privilege(who, what, p))
+$$;
+CREATE FUNCTION pg_temp.on_function(who text, what oid) RETURNS text LANGUAGE sql AS $$
+	SELECT CASE WHEN has_function_privilege(who, what, 'EXECUTE') THEN 'EXECUTE' ELSE '' END
+$$;
+CREATE FUNCTION pg_temp.name(relation text) RETURNS text LANGUAGE sql AS $$
+	SELECT regexp_replace(relation, '_p[0-9]{8}(_[0-9]{4})?$', '_dated') COLLATE "C"
+$$;
+
+SELECT results_eq($$
+	SELECT DISTINCT pg_temp.name(relname), pg_temp.on_table('outbox_ingest', oid), pg_temp.on_table('outbox_executor', oid), pg_temp.on_table('outbox_operator', oid),
+		pg_temp.on_table('outbox_readonly', oid), pg_temp.on_table('outbox_auditor', oid), pg_temp.on_table('regress_outbox_public', oid)
+	FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'S', 'f') ORDER BY 1$$,
+-- relation                             ingest executor operator  readonly  auditor   PUBLIC
+	$$VALUES
+	('attempts' COLLATE "C",            '',    '',      '',       'SELECT', 'SELECT', ''),
+	('attempts_dated',                  '',    '',      '',       '',       '',       ''),
+	('attempts_default',                '',    '',      '',       '',       '',       ''),
+	('dead_letters',                    '',    '',      'SELECT', 'SELECT', 'SELECT', ''),
+	('idempotency_keys',                '',    '',      '',       '',       '',       ''),
+	('key_numbers',                     '',    '',      '',       '',       '',       ''),
+	('messages',                        '',    '',      '',       'SELECT', 'SELECT', ''),
+	('messages_dated',                  '',    '',      '',       '',       '',       ''),
+	('messages_default',                '',    '',      '',       '',       '',       ''),
+	('operational_status',              '',    '',      'SELECT', 'SELECT', 'SELECT', ''),
+	('pending',                         '',    '',      '',       'SELECT', 'SELECT', ''),
+	('queues',                          '',    '',      '',       'SELECT', 'SELECT', ''),
+	('replays',                         '',    '',      '',       '',       '',       ''),
+	('sequences',                       '',    '',      '',       '',       '',       ''),
+	('status',                          '',    '',      'SELECT', 'SELECT', 'SELECT', '')$$,
+	'rights on tables and views');
+
+SELECT results_eq($$
+	SELECT proname::text COLLATE "C", pg_temp.on_function('outbox_ingest', oid), pg_temp.on_function('outbox_executor', oid), pg_temp.on_function('outbox_operator', oid),
+		pg_temp.on_function('outbox_readonly', oid), pg_temp.on_function('outbox_auditor', oid), pg_temp.on_function('regress_outbox_public', oid)
+	FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace ORDER BY 1$$,
+-- function                             ingest     executor   operator   readonly auditor PUBLIC
+	$$VALUES
+	('alter_queue' COLLATE "C",         '',        '',        'EXECUTE', '',      '',     ''),
+	('append_only',                     '',        '',        '',        '',      '',     ''),
+	('backoff',                         '',        '',        'EXECUTE', '',      '',     ''),
+	('cancel',                          '',        '',        'EXECUTE', '',      '',     ''),
+	('check',                           '',        '',        'EXECUTE', '',      '',     ''),
+	('claim',                           '',        'EXECUTE', '',        '',      '',     ''),
+	('complete',                        '',        'EXECUTE', '',        '',      '',     ''),
+	('complete_batch',                  '',        'EXECUTE', '',        '',      '',     ''),
+	('create_queue',                    '',        '',        'EXECUTE', '',      '',     ''),
+	('drop_queue',                      '',        '',        'EXECUTE', '',      '',     ''),
+	('enqueue',                         'EXECUTE', '',        '',        '',      '',     ''),
+	('enqueue_and_claim',               'EXECUTE', 'EXECUTE', '',        '',      '',     ''),
+	('enqueue_batch',                   'EXECUTE', '',        '',        '',      '',     ''),
+	('key_digest',                      '',        '',        '',        '',      '',     ''),
+	('maintain',                        '',        '',        'EXECUTE', '',      '',     ''),
+	('merge_queue',                     '',        '',        '',        '',      '',     ''),
+	('pause',                           '',        '',        'EXECUTE', '',      '',     ''),
+	('release',                         '',        'EXECUTE', '',        '',      '',     ''),
+	('renew',                           '',        'EXECUTE', '',        '',      '',     ''),
+	('repair_expired_leases',           '',        'EXECUTE', '',        '',      '',     ''),
+	('replay',                          '',        '',        'EXECUTE', '',      '',     ''),
+	('resume',                          '',        '',        'EXECUTE', '',      '',     ''),
+	('state_diagram',                   '',        '',        'EXECUTE', '',      '',     '')$$,
+	'rights on functions');
+
+SELECT results_eq($$
+	SELECT who, has_schema_privilege(who, 'outbox', 'USAGE'), has_schema_privilege(who, 'outbox', 'CREATE'), has_type_privilege(who, 'outbox.attempt_state', 'USAGE')
+	FROM unnest(ARRAY['outbox_ingest', 'outbox_executor', 'outbox_operator', 'outbox_readonly', 'outbox_auditor', 'regress_outbox_public']) WITH ORDINALITY w(who, n) ORDER BY n$$,
+-- who                          schema: USAGE CREATE type: USAGE
+	$$VALUES
+	('outbox_ingest',           true,         false, false),
+	('outbox_executor',         true,         false, true),
+	('outbox_operator',         true,         false, true),
+	('outbox_readonly',         true,         false, true),
+	('outbox_auditor',          true,         false, true),
+	('regress_outbox_public',   false,        false, false)$$,
+	'rights on the schema and the type');
+
+-- The same of the access lists themselves: nobody else is in them, not with a grant
+-- option, not by column, and PUBLIC not at all.
+CREATE TEMP VIEW acl AS
+	SELECT 'relation ' || c.oid::regclass AS object, relowner AS owner, a.* FROM pg_class c, LATERAL aclexplode(coalesce(relacl, acldefault('r', relowner))) a WHERE relnamespace = 'outbox'::regnamespace AND relkind <> 'c'
+	UNION ALL SELECT 'column ' || attrelid::regclass || '.' || attname, relowner, a.* FROM pg_attribute JOIN pg_class c ON c.oid = attrelid, LATERAL aclexplode(attacl) a WHERE relnamespace = 'outbox'::regnamespace
+	UNION ALL SELECT 'function ' || p.oid::regprocedure, proowner, a.* FROM pg_proc p, LATERAL aclexplode(coalesce(proacl, acldefault('f', proowner))) a WHERE pronamespace = 'outbox'::regnamespace
+	UNION ALL SELECT 'type ' || t.oid::regtype, typowner, a.* FROM pg_type t, LATERAL aclexplode(coalesce(typacl, acldefault('T', typowner))) a WHERE typnamespace = 'outbox'::regnamespace AND typtype = 'e'
+	UNION ALL SELECT 'schema ' || nspname, nspowner, a.* FROM pg_namespace n, LATERAL aclexplode(coalesce(nspacl, acldefault('n', nspowner))) a WHERE nspname = 'outbox';
+SELECT is_empty('SELECT object, privilege_type FROM acl WHERE grantee = 0', 'PUBLIC has nothing');
+SELECT is_empty('SELECT object, grantee::regrole, privilege_type FROM acl WHERE is_grantable AND grantee <> owner', 'no grant options');
+SELECT is_empty($$SELECT object, grantee::regrole FROM acl WHERE grantee <> owner AND grantee <> ALL (ARRAY['outbox_ingest', 'outbox_executor', 'outbox_operator', 'outbox_readonly', 'outbox_auditor']::regrole[]::oid[])$$,
+	'nobody but the roles has anything');
+SELECT is_empty($$SELECT object FROM acl WHERE object LIKE 'column %'$$, 'no rights by column');
+SELECT is_empty($$SELECT object, grantee::regrole, privilege_type FROM acl WHERE grantee <> owner AND privilege_type IN ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER', 'REFERENCES', 'CREATE', 'MAINTAIN')$$,
+	'no runtime role may write, or make objects');
+-- What is made later in the schema gives PUBLIC nothing by default either.
+SELECT is_empty($$SELECT defaclobjtype, defaclacl FROM pg_default_acl WHERE defaclrole = 'outbox_owner'::regrole$$, 'no default privileges of outbox_owner');
+
+-- Each role cannot read what it may not, whatever way: the views run with the rights
+-- of their owner, so a reader of a view sees no table it was not given.
+SELECT is_empty($$SELECT c.oid::regclass FROM pg_class c WHERE relnamespace = 'outbox'::regnamespace AND relkind = 'v' AND coalesce(reloptions::text, '') ~ 'security_invoker=(true|on|1)'$$,
+	'views run with the rights of their owner');
+SET ROLE outbox_operator;
+SELECT lives_ok('SELECT * FROM outbox.status', 'the operator reads the status');
+SELECT throws_ok('SELECT * FROM outbox.pending', '42501', 'permission denied for table pending', 'but not the table beneath');
+SET ROLE outbox_readonly;
+SELECT lives_ok('SELECT * FROM outbox.messages', 'readonly reads messages through the parent');
+SELECT throws_ok('SELECT * FROM outbox.sequences', '42501', 'permission denied for view sequences', 'but not the sequences');
+SELECT throws_ok('SELECT * FROM outbox.key_numbers', '42501', 'permission denied for table key_numbers', 'nor what is beneath them');
+SET ROLE outbox_auditor;
+SELECT lives_ok('SELECT * FROM outbox.attempts', 'the auditor reads the ledger');
+SELECT throws_ok('SELECT * FROM outbox.sequences', '42501', 'permission denied for view sequences', 'but not the sequences');
+SET ROLE outbox_executor;
+SELECT throws_ok('DELETE FROM outbox.pending', '42501', 'permission denied for table pending', 'the executor cannot delete');
+SET ROLE outbox_ingest;
+SELECT throws_ok('SELECT * FROM outbox.claim(''w'')', '42501', 'permission denied for function claim', 'ingest cannot claim');
+SET ROLE regress_outbox_public;
+SELECT throws_ok('SELECT * FROM outbox.enqueue(''e'', ''1'')', '42501', 'permission denied for schema outbox', 'PUBLIC cannot even name them');
+RESET ROLE;
+
+SELECT * FROM finish();
+ROLLBACK;

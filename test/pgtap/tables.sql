@@ -1,0 +1,210 @@
+-- Shapes of tables and views: every column with type, nullability and default, keys,
+-- checks, indexes, partitions, triggers.
+SET client_min_messages = warning;
+SET intervalstyle = 'postgres';
+BEGIN;
+CREATE EXTENSION IF NOT EXISTS pgtap;
+CREATE EXTENSION IF NOT EXISTS outbox;
+SELECT plan(31);
+
+CREATE FUNCTION pg_temp.columns(relation regclass) RETURNS TABLE (name text, type text, not_null boolean, value text) LANGUAGE sql AS $$
+	SELECT attname::text, format_type(atttypid, atttypmod), attnotnull, pg_get_expr(adbin, adrelid)
+	FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+	WHERE attrelid = relation AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+$$;
+CREATE FUNCTION pg_temp.view_columns(relation regclass) RETURNS TABLE (name text, type text) LANGUAGE sql AS $$
+	SELECT name, type FROM pg_temp.columns(relation)
+$$;
+
+SELECT results_eq(
+	$$SELECT relname::text COLLATE "C", relkind::text FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind NOT IN ('i', 't', 'c', 'I') ORDER BY 1$$,
+	$$VALUES ('attempts' COLLATE "C", 'p'), ('attempts_default', 'r'), ('dead_letters', 'v'), ('idempotency_keys', 'r'), ('key_numbers', 'r'), ('messages', 'p'),
+		('messages_default', 'r'), ('operational_status', 'v'), ('pending', 'r'), ('queues', 'r'), ('replays', 'r'), ('sequences', 'v'), ('status', 'v')$$,
+	'the tables and views');
+
+-- Tables.
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.queues')$$, $$VALUES
+	('queue', 'text', true, NULL),
+	('max_attempts', 'integer', false, '20'),
+	('lease', 'interval', true, '''00:00:30''::interval'),
+	('backoff_base', 'interval', true, '''00:00:01''::interval'),
+	('backoff_cap', 'interval', true, '''00:15:00''::interval'),
+	('backoff_jitter', 'real', true, '0'),
+	('repair_delay', 'interval', true, '''00:00:01''::interval'),
+	('ordering', 'text', true, '''none''::text'),
+	('on_dead_head', 'text', true, '''continue''::text'),
+	('validator', 'text', false, NULL),
+	('paused', 'boolean', true, 'false'),
+	('max_in_flight', 'integer', false, NULL),
+	('created_at', 'timestamp with time zone', true, 'clock_timestamp()')$$, 'columns of queues');
+PREPARE messages_columns AS VALUES
+	('outbox_id', 'uuid', true, NULL),
+	('queue', 'text', true, NULL),
+	('event_id', 'uuid', true, NULL),
+	('event_type', 'text', true, NULL),
+	('aggregate_type', 'text', false, NULL),
+	('aggregate_id', 'text', false, NULL),
+	('partition_key', 'text', false, NULL),
+	('sequence_id', 'bigint', false, NULL),
+	('idempotency_key', 'text', false, NULL),
+	('routing_key', 'text', false, NULL),
+	('priority', 'smallint', true, NULL),
+	('max_attempts', 'integer', false, NULL),
+	('payload', 'jsonb', true, NULL),
+	('headers', 'jsonb', true, NULL),
+	('replay_of', 'uuid', false, NULL),
+	('created_at', 'timestamp with time zone', true, NULL);
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.messages')$$, 'messages_columns', 'columns of messages');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.messages_default')$$, 'messages_columns', 'columns of messages_default');
+PREPARE attempts_columns AS VALUES
+	('outbox_id', 'uuid', true, NULL),
+	('attempt_no', 'integer', true, NULL),
+	('state', 'outbox.attempt_state', true, NULL),
+	('worker_id', 'text', false, NULL),
+	('lease_token', 'uuid', false, NULL),
+	('claimed_at', 'timestamp with time zone', false, NULL),
+	('completed_at', 'timestamp with time zone', false, NULL),
+	('reference', 'text', false, NULL),
+	('response_code', 'text', false, NULL),
+	('error_code', 'text', false, NULL),
+	('error_message', 'text', false, NULL),
+	('latency_ms', 'integer', false, NULL),
+	('recorded_by', 'text', false, NULL),
+	('created_at', 'timestamp with time zone', true, 'clock_timestamp()');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.attempts')$$, 'attempts_columns', 'columns of attempts');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.attempts_default')$$, 'attempts_columns', 'columns of attempts_default');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.pending')$$, $$VALUES
+	('outbox_id', 'uuid', true, NULL),
+	('queue', 'text', true, NULL),
+	('priority', 'smallint', true, '0'),
+	('partition_key', 'text', false, NULL),
+	('sequence_id', 'bigint', false, NULL),
+	('attempt_count', 'integer', true, '0'),
+	('max_attempts', 'integer', false, NULL),
+	('next_attempt_at', 'timestamp with time zone', true, 'clock_timestamp()'),
+	('created_at', 'timestamp with time zone', true, 'clock_timestamp()'),
+	('claimed_by', 'text', false, NULL),
+	('claimed_at', 'timestamp with time zone', false, NULL),
+	('lease_token', 'uuid', false, NULL),
+	('lease_expires_at', 'timestamp with time zone', false, NULL)$$, 'columns of pending');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.idempotency_keys')$$, $$VALUES
+	('digest', 'bytea', true, NULL),
+	('queue', 'text', true, NULL),
+	('outbox_id', 'uuid', true, NULL)$$, 'columns of idempotency_keys');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.key_numbers')$$, $$VALUES
+	('digest', 'bytea', true, NULL),
+	('upto', 'bigint', true, NULL),
+	('queue', 'text', true, NULL),
+	('partition_key', 'text', true, NULL),
+	('outbox_id', 'uuid', true, NULL)$$, 'columns of key_numbers');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.replays')$$, $$VALUES
+	('outbox_id', 'uuid', true, NULL),
+	('replay_id', 'uuid', true, NULL),
+	('created_at', 'timestamp with time zone', true, NULL)$$, 'columns of replays');
+
+-- Views.
+SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.sequences')$$, $$VALUES
+	('queue', 'text'), ('partition_key', 'text'), ('next_sequence_id', 'bigint')$$, 'columns of sequences');
+SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.dead_letters')$$, $$VALUES
+	('outbox_id', 'uuid'), ('queue', 'text'), ('event_id', 'uuid'), ('event_type', 'text'), ('aggregate_type', 'text'), ('aggregate_id', 'text'),
+	('partition_key', 'text'), ('sequence_id', 'bigint'), ('created_at', 'timestamp with time zone'), ('died_at', 'timestamp with time zone'),
+	('error_code', 'text'), ('error_message', 'text'), ('response_code', 'text'), ('attempts', 'integer'), ('worker_id', 'text'), ('recorded_by', 'text'),
+	('payload', 'jsonb'), ('headers', 'jsonb'), ('replay_of', 'uuid')$$, 'columns of dead_letters');
+SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.operational_status')$$, $$VALUES
+	('outbox_id', 'uuid'), ('queue', 'text'), ('priority', 'smallint'), ('partition_key', 'text'), ('sequence_id', 'bigint'), ('state', 'text'),
+	('attempt_count', 'integer'), ('max_attempts', 'integer'), ('next_attempt_at', 'timestamp with time zone'), ('created_at', 'timestamp with time zone'),
+	('claimed_by', 'text'), ('claimed_at', 'timestamp with time zone'), ('lease_expires_at', 'timestamp with time zone'), ('lease_age_seconds', 'double precision'),
+	('time_to_due', 'interval'), ('last_attempt_no', 'integer'), ('last_attempt_state', 'outbox.attempt_state'), ('last_error_code', 'text'),
+	('last_error_message', 'text'), ('last_attempt_at', 'timestamp with time zone')$$, 'columns of operational_status');
+SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.status')$$, $$VALUES
+	('queue', 'text'), ('paused', 'boolean'), ('pending_count', 'bigint'), ('due_unleased_count', 'bigint'), ('leased_count', 'bigint'),
+	('expired_lease_count', 'bigint'), ('scheduled_count', 'bigint'), ('dead_count', 'bigint'), ('oldest_due_age_seconds', 'double precision'),
+	('oldest_pending_age_seconds', 'double precision')$$, 'columns of status');
+
+-- Times have a zone, everywhere.
+SELECT is_empty($$SELECT attrelid::regclass, attname FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
+	WHERE relnamespace = 'outbox'::regnamespace AND atttypid IN ('timestamp'::regtype, 'time'::regtype, 'date'::regtype, 'timetz'::regtype)$$, 'no time without a zone');
+
+-- Partitioning: by range of the id; the parents carry no index and no constraint.
+SELECT results_eq($$SELECT partrelid::regclass::text COLLATE "C", pg_get_partkeydef(partrelid), partdefid::regclass::text FROM pg_partitioned_table
+	WHERE partrelid::regclass::text LIKE 'outbox.%' ORDER BY 1$$,
+	$$VALUES ('outbox.attempts' COLLATE "C", 'RANGE (outbox_id)', 'outbox.attempts_default'), ('outbox.messages', 'RANGE (outbox_id)', 'outbox.messages_default')$$,
+	'messages and attempts are partitioned by the range of outbox_id');
+SELECT is_empty($$SELECT indexrelid::regclass FROM pg_index WHERE indrelid IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass)
+	UNION ALL SELECT conname::text::regclass FROM pg_constraint WHERE conrelid IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass) AND contype <> 'n'$$,
+	'the parents carry no index and no constraint');
+
+-- Keys, checks and indexes.
+CREATE FUNCTION pg_temp.constraints(relation regclass) RETURNS TABLE (name text, definition text) LANGUAGE sql AS $$
+	SELECT conname::text COLLATE "C", pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = relation AND contype <> 'n' AND convalidated ORDER BY 1
+$$;
+CREATE FUNCTION pg_temp.indexes(relation regclass) RETURNS TABLE (name text, definition text) LANGUAGE sql AS $$
+	SELECT relname::text COLLATE "C", regexp_replace(pg_get_indexdef(c.oid), '^CREATE (UNIQUE )?INDEX \S+ ON \S+ ', '\1')
+	FROM pg_index JOIN pg_class c ON c.oid = indexrelid WHERE indrelid = relation AND indisvalid AND indisready ORDER BY 1
+$$;
+SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.queues')$$, $$VALUES
+	('queues_backoff', 'CHECK (((backoff_base >= ''00:00:00''::interval) AND (backoff_cap >= ''00:00:00''::interval)))'),
+	('queues_jitter', 'CHECK (((backoff_jitter >= (0)::double precision) AND (backoff_jitter <= (1)::double precision)))'),
+	('queues_lease', 'CHECK ((lease > ''00:00:00''::interval))'),
+	('queues_max_attempts', 'CHECK ((max_attempts >= 1))'),
+	('queues_name_length', 'CHECK (((octet_length(queue) >= 1) AND (octet_length(queue) <= 63)))'),
+	('queues_not_yet', 'CHECK (((on_dead_head = ''continue''::text) AND (validator IS NULL) AND (max_in_flight IS NULL)))'),
+	('queues_ordering', 'CHECK ((ordering = ANY (ARRAY[''none''::text, ''numbered''::text])))'),
+	('queues_pkey', 'PRIMARY KEY (queue)'),
+	('queues_repair_delay', 'CHECK ((repair_delay >= ''00:00:00''::interval))')$$, 'constraints of queues');
+SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.messages_default')$$, $$VALUES ('messages_default_pkey', 'PRIMARY KEY (outbox_id)')$$,
+	'constraints of messages_default');
+SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.attempts_default')$$, $$VALUES
+	('attempts_completed_at', 'CHECK (((completed_at IS NOT NULL) = (state = ANY (ARRAY[''DISPATCHED''::outbox.attempt_state, ''FAILED''::outbox.attempt_state]))))'),
+	('attempts_default_pkey', 'PRIMARY KEY (outbox_id, attempt_no)'),
+	('attempts_number', 'CHECK ((attempt_no >= 1))')$$, 'constraints of attempts_default');
+SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.pending')$$, $$VALUES
+	('pending_lease_is_whole', 'CHECK ((num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) = ANY (ARRAY[0, 4])))'),
+	('pending_pkey', 'PRIMARY KEY (outbox_id)')$$, 'constraints of pending: the lease columns are all NULL or all set');
+SELECT results_eq($$SELECT * FROM pg_temp.indexes('outbox.attempts_default')$$, $$VALUES
+	('attempts_default_failed', 'USING btree (outbox_id) WHERE (state = ''FAILED''::outbox.attempt_state)'),
+	('attempts_default_one_terminal_per_outbox', 'UNIQUE USING btree (outbox_id) WHERE (state = ANY (ARRAY[''DISPATCHED''::outbox.attempt_state, ''FAILED''::outbox.attempt_state]))'),
+	('attempts_default_pkey', 'UNIQUE USING btree (outbox_id, attempt_no)')$$, 'indexes of attempts_default');
+SELECT results_eq($$SELECT * FROM pg_temp.indexes('outbox.pending')$$, $$VALUES
+	('pending_due', 'USING btree (queue, priority DESC, GREATEST(next_attempt_at, lease_expires_at))'),
+	('pending_key_sequence', 'UNIQUE USING btree (outbox.key_digest(queue, partition_key), sequence_id) WHERE (sequence_id IS NOT NULL)'),
+	('pending_lease', 'USING btree (lease_expires_at, claimed_by) WHERE (claimed_by IS NOT NULL)'),
+	('pending_pkey', 'UNIQUE USING btree (outbox_id)')$$, 'indexes of pending');
+SELECT results_eq($$SELECT relname::text COLLATE "C", d.definition FROM unnest(ARRAY['idempotency_keys', 'key_numbers', 'replays']) relname,
+		LATERAL pg_temp.constraints(('outbox.' || relname)::regclass) d ORDER BY 1$$,
+	$$VALUES ('idempotency_keys' COLLATE "C", 'PRIMARY KEY (digest)'), ('key_numbers', 'PRIMARY KEY (digest, upto)'), ('replays', 'PRIMARY KEY (outbox_id)')$$,
+	'keys of the tables beside');
+-- The comment on the index of terminal attempts states the invariant.
+SELECT matches(obj_description('outbox.attempts_default_one_terminal_per_outbox'::regclass, 'pg_class'), 'at most one terminal attempt',
+	'the index of terminal attempts says what it guarantees');
+-- Names of queues compare bytewise, whatever the database's collation.
+SELECT is_empty($$SELECT attrelid::regclass FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
+	WHERE relnamespace = 'outbox'::regnamespace AND relkind IN ('r', 'p', 'v') AND attname = 'queue' AND attcollation <> '"C"'::regcollation$$, 'queue columns are COLLATE "C"');
+
+-- Triggers: all of them, and all ENABLE ALWAYS.
+SELECT results_eq($$SELECT tgrelid::regclass::text COLLATE "C", tgname::text COLLATE "C", regexp_replace(pg_get_triggerdef(oid), '^CREATE TRIGGER \S+ (.*) ON \S+ (.*)$', '\1 \2'), tgenabled::text
+	FROM pg_trigger WHERE tgrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'outbox'::regnamespace) ORDER BY 1, 2$$, $$VALUES
+	('outbox.attempts' COLLATE "C", 'append_only' COLLATE "C", 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.attempts', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.attempts_default', 'append_only', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.attempts_default', 'append_only_leaf', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.attempts_default', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.messages', 'append_only', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.messages', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.messages_default', 'append_only', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.messages_default', 'append_only_leaf', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.messages_default', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.pending', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.queues', 'merge_queue', 'BEFORE INSERT FOR EACH ROW EXECUTE FUNCTION outbox.merge_queue()', 'A')$$, 'the triggers');
+
+-- What is there from the start.
+SELECT results_eq('SELECT queue, max_attempts, paused FROM outbox.queues', $$VALUES ('default' COLLATE "C", 20, false)$$, 'the queue default exists');
+SELECT is_empty('SELECT 1 FROM outbox.messages UNION ALL SELECT 1 FROM outbox.attempts UNION ALL SELECT 1 FROM outbox.pending', 'and nothing else');
+-- No foreign key, rule or row security stands in the way of direct access.
+SELECT is_empty($$SELECT c.oid::regclass FROM pg_class c WHERE relnamespace = 'outbox'::regnamespace AND relkind IN ('r', 'p')
+	AND (relrowsecurity OR relforcerowsecurity OR relhasrules OR EXISTS (SELECT 1 FROM pg_constraint WHERE contype = 'f' AND c.oid IN (conrelid, confrelid)))$$,
+	'no rules, row security or foreign keys');
+SELECT is_empty($$SELECT relname FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind IN ('r', 'p') AND relpersistence <> 'p'$$, 'all tables are logged');
+
+SELECT * FROM finish();
+ROLLBACK;

@@ -1,0 +1,137 @@
+--
+-- enqueue: what one call writes, its defaults and bounds, the wall clock, and that
+-- a refused call writes nothing. Duplicates: idempotency; numbers: numbered.
+--
+SET client_min_messages = warning;
+DROP EXTENSION IF EXISTS outbox CASCADE;
+CREATE EXTENSION outbox;
+RESET client_min_messages;
+\getenv testdir PG_ABS_SRCDIR
+\set helpers :testdir /sql/setup.inc
+\i :helpers
+
+-- One row, a UUIDv7 (version 7, variant 10) that carries the time of the call. The
+-- clock is the wall clock, not the start of the transaction.
+BEGIN;
+SELECT clock_timestamp() AS before \gset
+SELECT outbox_id AS id, sequence_id, created FROM outbox.enqueue('order.created', '{"n": 1}') \gset
+SELECT clock_timestamp() AS after \gset
+\echo :created :{?sequence_id} :sequence_id
+SELECT now() < :'before' AS transaction_is_older,
+	created_at BETWEEN :'before' AND :'after' AS created_now
+FROM outbox.messages WHERE outbox_id = :'id';
+SELECT created_at = (SELECT created_at FROM outbox.messages WHERE outbox_id = :'id') AS same_created_at,
+	next_attempt_at BETWEEN :'before' AND :'after' AS due_now
+FROM outbox.pending WHERE outbox_id = :'id';
+COMMIT;
+SELECT substr(:'id', 15, 1) AS version, substr(:'id', 20, 1) IN ('8', '9', 'a', 'b') AS variant,
+	('x' || replace(left(:'id', 13), '-', ''))::bit(48)::bigint
+		BETWEEN floor(extract(epoch FROM :'before'::timestamptz) * 1000)
+		AND floor(extract(epoch FROM :'after'::timestamptz) * 1000) AS carries_its_time;
+
+-- The defaults.
+SELECT queue, event_id = outbox_id AS event_id_is_outbox_id, event_type, aggregate_type, aggregate_id,
+	partition_key, sequence_id, idempotency_key
+FROM outbox.messages;
+SELECT routing_key, priority, max_attempts, payload, headers, replay_of FROM outbox.messages;
+SELECT queue, priority, partition_key, sequence_id, attempt_count, max_attempts, claimed_by, claimed_at, lease_token, lease_expires_at
+FROM outbox.pending;
+SELECT count(*) AS attempts FROM outbox.attempts;
+
+-- Every argument arrives where it belongs, by position and by name.
+SELECT outbox.create_queue('mail');
+SELECT event_type, created FROM
+	(VALUES ('by position')) v(event_type),
+	outbox.enqueue(v.event_type, '[1, "two"]', 'mail', 'customer', 'c-1', 'key 1', 'once 1',
+		'00000000-0000-4000-8000-000000000001', '{"h": 1}', 'route.1', 15, '2100-01-01 00:00+00', 3);
+SELECT created FROM outbox.enqueue(
+	max_attempts => 3, deliver_at => '2100-01-01 00:00+00', priority => 15, routing_key => 'route.1',
+	headers => '{"h": 1}', event_id => '00000000-0000-4000-8000-000000000002', idempotency_key => 'once 2',
+	partition_key => 'key 1', aggregate_id => 'c-1', aggregate_type => 'customer', queue => 'mail',
+	payload => '[1, "two"]', event_type => 'by name');
+SELECT event_type, queue, event_id, aggregate_type, aggregate_id, partition_key, sequence_id, idempotency_key
+FROM outbox.messages WHERE queue = 'mail' ORDER BY event_id;
+SELECT event_type, routing_key, priority, max_attempts, payload, headers, replay_of
+FROM outbox.messages WHERE queue = 'mail' ORDER BY event_id;
+SELECT queue, priority, partition_key, sequence_id, attempt_count, max_attempts, next_attempt_at
+FROM outbox.pending WHERE queue = 'mail' ORDER BY outbox_id;
+
+-- deliver_at: not before, and in the past the same as now.
+SELECT created FROM outbox.enqueue('late', '1', deliver_at => clock_timestamp() + interval '1 day');
+SELECT created FROM outbox.enqueue('past', '1', deliver_at => '2000-01-01 00:00+00');
+SELECT message, state FROM t.pending WHERE message IN ('late', 'past');
+SELECT event_type FROM outbox.claim('w');
+
+-- Any JSON is a payload, a JSON null too.
+SELECT payload, jsonb_typeof(payload) FROM (
+	SELECT m.payload FROM (VALUES ('null'), ('true'), ('0'), ('""'), ('[]'), ('{}'), ('{"a": {"b": [null]}}')) v(p)
+	CROSS JOIN LATERAL outbox.enqueue('any', v.p::jsonb) e
+	CROSS JOIN LATERAL (SELECT v.p::jsonb) m(payload)) AS enqueued;
+SELECT payload FROM outbox.messages WHERE event_type = 'any' ORDER BY outbox_id;
+
+-- Ids only ever grow within a backend, also within one millisecond.
+SELECT count(*) AS enqueued, count(DISTINCT outbox_id) AS ids, bool_and(grows) AS growing
+FROM (
+	SELECT outbox_id, outbox_id > lag(outbox_id, 1, '00000000-0000-0000-0000-000000000000') OVER (ORDER BY g) AS grows
+	FROM generate_series(1, 1000) g, LATERAL outbox.enqueue('many', to_jsonb(g))) AS e;
+
+-- Anywhere a function can be called.
+CREATE TABLE t.orders (id int);
+CREATE FUNCTION t.on_order() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM outbox.enqueue('from a trigger', to_jsonb(new));
+	RETURN NULL;
+END
+$$;
+CREATE TRIGGER on_order AFTER INSERT ON t.orders FOR EACH ROW EXECUTE FUNCTION t.on_order();
+INSERT INTO t.orders VALUES (1), (2);
+WITH inserted AS (INSERT INTO t.orders VALUES (3) RETURNING id)
+SELECT created FROM inserted, outbox.enqueue('from a CTE', to_jsonb(id));
+PREPARE say(text, jsonb) AS SELECT created FROM outbox.enqueue($1, $2);
+EXECUTE say('prepared', '1');
+EXECUTE say('prepared', '2');
+DEALLOCATE say;
+SELECT event_type, payload FROM outbox.messages
+WHERE event_type LIKE 'from%' OR event_type = 'prepared' ORDER BY outbox_id;
+
+-- What is refused, naming the argument and the value, at the top level: an
+-- ordinary error, after which the session goes on.
+SELECT count(*) AS messages FROM outbox.messages \gset
+SELECT * FROM outbox.enqueue('e', '1', queue => 'nowhere');
+\echo :SQLSTATE
+SELECT * FROM outbox.enqueue('e', '1', priority => 16);
+\echo :SQLSTATE
+SELECT * FROM outbox.enqueue(NULL, '1');
+\echo :SQLSTATE
+SELECT t.try(s) FROM (VALUES
+	($$SELECT outbox.enqueue('', '1')$$),
+	($$SELECT outbox.enqueue('e', NULL)$$),
+	($$SELECT outbox.enqueue('e', '1', queue => NULL)$$),
+	($$SELECT outbox.enqueue('e', '1', queue => '')$$),
+	($$SELECT outbox.enqueue('e', '1', headers => NULL)$$),
+	($$SELECT outbox.enqueue('e', '1', headers => '[]')$$),
+	($$SELECT outbox.enqueue('e', '1', headers => 'null')$$),
+	($$SELECT outbox.enqueue('e', '1', priority => NULL)$$),
+	($$SELECT outbox.enqueue('e', '1', priority => -1)$$),
+	($$SELECT outbox.enqueue('e', '1', priority => 65536)$$),
+	($$SELECT outbox.enqueue('e', '1', priority => 2147483647)$$),
+	($$SELECT outbox.enqueue('e', '1', max_attempts => 0)$$),
+	($$SELECT outbox.enqueue('e', '1', max_attempts => -1)$$),
+	($$SELECT outbox.enqueue('e', '1', deliver_at => 'infinity')$$),
+	($$SELECT outbox.enqueue('e', '1', deliver_at => '-infinity')$$)) AS v(s);
+SELECT count(*) = :messages AS nothing_written FROM outbox.messages;
+SELECT count(*) = :messages AS nothing_pending FROM outbox.pending;
+
+-- The ends of the ranges.
+SELECT t.try(s) FROM (VALUES
+	($$SELECT outbox.enqueue('e', '1', priority => 0)$$),
+	($$SELECT outbox.enqueue('e', '1', priority => 15)$$),
+	($$SELECT outbox.enqueue('e', '1', max_attempts => 1)$$),
+	($$SELECT outbox.enqueue('e', '1', max_attempts => 2147483647)$$)) AS v(s);
+
+-- A queue that was made, dropped or altered just now, in the same transaction.
+BEGIN;
+SELECT outbox.create_queue('new');
+SELECT created FROM outbox.enqueue('new', '1', queue => 'new');
+ROLLBACK;
+SELECT t.try($$SELECT outbox.enqueue('new', '1', queue => 'new')$$);

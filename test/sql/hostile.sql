@@ -1,0 +1,237 @@
+--
+-- A hostile caller who has EXECUTE gains nothing: functions, operators, tables,
+-- types and casts of the caller's own, ahead in search_path or in pg_temp, are never
+-- used; what runs with the owner's rights is security-restricted; and the caller is
+-- the caller again afterwards.
+--
+SET client_min_messages = warning;
+DROP EXTENSION IF EXISTS outbox CASCADE;
+CREATE EXTENSION outbox;
+RESET client_min_messages;
+\getenv testdir PG_ABS_SRCDIR
+\set helpers :testdir /sql/setup.inc
+\i :helpers
+
+SET client_min_messages = warning;
+DROP ROLE IF EXISTS regress_outbox_evil;
+RESET client_min_messages;
+CREATE ROLE regress_outbox_evil IN ROLE outbox_ingest, outbox_executor, outbox_operator;
+SELECT outbox.create_queue('n', ordering => 'numbered', max_attempts => 2);
+CREATE TABLE t.caught (who text, what text);
+GRANT USAGE ON SCHEMA t TO PUBLIC;
+GRANT INSERT, SELECT ON t.caught TO PUBLIC;
+CREATE SCHEMA evil AUTHORIZATION regress_outbox_evil;
+
+SET ROLE regress_outbox_evil;
+CREATE FUNCTION evil.catch(what text) RETURNS void LANGUAGE sql AS 'INSERT INTO t.caught VALUES (current_user, what)';
+-- Functions that an extension may call without a schema.
+DO $$
+DECLARE
+	f record;
+BEGIN
+	FOR f IN
+		SELECT DISTINCT p.proname, pg_get_function_identity_arguments(p.oid) AS args, format_type(p.prorettype, NULL) AS result
+		FROM pg_catalog.pg_proc p
+		WHERE pronamespace = 'pg_catalog'::regnamespace AND prokind = 'f' AND provariadic = 0 AND NOT proretset
+			AND proname IN ('clock_timestamp', 'now', 'num_nulls', 'octet_length', 'length', 'gen_random_uuid', 'uuid_eq', 'texteq', 'text_lt', 'timestamptz_gt', 'format', 'quote_ident',
+				'coalesce', 'concat', 'current_setting', 'set_config', 'pg_notify', 'md5', 'sha256', 'int4eq', 'int8eq', 'int4pl', 'hashtext', 'pg_get_expr', 'jsonb_typeof', 'to_jsonb')
+			AND prorettype NOT IN ('anyelement'::regtype, 'internal'::regtype, 'cstring'::regtype, 'void'::regtype)
+	LOOP
+		EXECUTE format('CREATE FUNCTION evil.%I(%s) RETURNS %s LANGUAGE plpgsql AS ''BEGIN PERFORM evil.catch(''''%s''''); RETURN NULL; END''', f.proname, f.args, f.result, f.proname);
+	END LOOP;
+END
+$$;
+-- Operators on the types of the tables, each a trap that says yes.
+DO $$
+DECLARE
+	o record;
+BEGIN
+	FOR o IN SELECT op, ty FROM (VALUES ('='), ('<>'), ('<'), ('<='), ('>'), ('>=')) a(op), (VALUES ('text'), ('uuid'), ('timestamptz'), ('int4'), ('int8'), ('int2'), ('bytea'), ('interval'), ('boolean'), ('jsonb'), ('name'), ('oid')) b(ty) LOOP
+		EXECUTE format('CREATE OR REPLACE FUNCTION evil.trap(%1$s, %1$s) RETURNS boolean LANGUAGE plpgsql AS ''BEGIN PERFORM evil.catch(''''operator on %1$s''''); RETURN true; END''', o.ty);
+		EXECUTE format('CREATE OPERATOR evil.%1$s (LEFTARG = %2$s, RIGHTARG = %2$s, FUNCTION = evil.trap)', o.op, o.ty);
+	END LOOP;
+	CREATE FUNCTION evil.add(timestamptz, interval) RETURNS timestamptz LANGUAGE plpgsql AS 'BEGIN PERFORM evil.catch(''plus''); RETURN ''infinity''; END';
+	CREATE OPERATOR evil.+ (LEFTARG = timestamptz, RIGHTARG = interval, FUNCTION = evil.add);
+	CREATE FUNCTION evil.add(int, int) RETURNS int LANGUAGE plpgsql AS 'BEGIN PERFORM evil.catch(''plus''); RETURN 0; END';
+	CREATE OPERATOR evil.+ (LEFTARG = int, RIGHTARG = int, FUNCTION = evil.add);
+END
+$$;
+-- Tables and types of the same names, there and in pg_temp.
+CREATE TABLE evil.queues (queue text PRIMARY KEY, max_attempts int, lease interval);
+CREATE TABLE evil.messages (outbox_id uuid);
+CREATE TABLE evil.pending (outbox_id uuid);
+CREATE TABLE evil.attempts (outbox_id uuid);
+CREATE TEMP TABLE queues (queue text, max_attempts int);
+CREATE TEMP TABLE messages (outbox_id uuid);
+CREATE TEMP TABLE pending (outbox_id uuid);
+CREATE TEMP TABLE attempts (outbox_id uuid);
+CREATE TEMP TABLE pg_class (oid oid);
+CREATE TEMP TABLE pg_proc (oid oid);
+CREATE TEMP TABLE pg_inherits (inhrelid oid);
+CREATE TYPE evil.attempt_state AS ENUM ('FAILED');
+CREATE TYPE pg_temp.attempt_state AS ENUM ('FAILED');
+CREATE DOMAIN evil.text AS pg_catalog.text CHECK (false);
+CREATE DOMAIN evil.uuid AS pg_catalog.uuid CHECK (false);
+CREATE DOMAIN evil.jsonb AS pg_catalog.jsonb CHECK (false);
+
+-- Every function, with all of that in front of pg_catalog.
+SET search_path = pg_temp, evil, pg_catalog;
+SELECT outbox_id AS id, sequence_id, created FROM outbox.enqueue('e1', '{"v": 1}', 'n', 'type', 'agg', 'key', 'once') \gset
+\echo :sequence_id :created
+SELECT created FROM outbox.enqueue('e1', '{"v": 1}', 'n', 'type', 'agg', 'key', 'once');
+SELECT ordinality, sequence_id, created FROM outbox.enqueue_batch('n', '[{"event_type": "e2", "payload": 1, "partition_key": "key", "deliver_at": "2020-01-01T00:00:00Z", "event_id": "00000000-0000-4000-8000-000000000001"}]');
+SELECT created, lease_token IS NOT NULL AS leased FROM outbox.enqueue_and_claim('w', 'e3', '1', 'n');
+SELECT outbox_id AS id, lease_token AS token, event_type FROM outbox.claim('w', 1, queues => '{n}') \gset
+\echo :event_type
+SELECT error FROM outbox.renew('w', ARRAY[:'id'::pg_catalog.uuid], ARRAY[:'token'::pg_catalog.uuid], '1 hour');
+SELECT error FROM outbox.release('w', ARRAY[:'id'::pg_catalog.uuid], ARRAY[:'token'::pg_catalog.uuid]);
+SELECT outbox_id AS id, lease_token AS token, event_type FROM outbox.claim('w', 1, queues => '{n}') \gset
+\echo :event_type
+SELECT attempt_no, recorded FROM outbox.complete(:'id', :'token', 'w', 'RETRYABLE', retry_delay => '0');
+SELECT outbox_id AS id, lease_token AS token FROM outbox.claim('w', 1, queues => '{n}') \gset
+SELECT attempt_no, recorded, error FROM outbox.complete_batch('w', ARRAY[:'id'::pg_catalog.uuid], ARRAY[:'token'::pg_catalog.uuid], '{FAILED}');
+SELECT outbox_id AS id4 FROM outbox.enqueue('e4', '1') \gset
+SELECT outbox.cancel(:'id4', 'r');
+SELECT outbox.replay(:'id4') IS NOT NULL AS replayed;
+SELECT count(*) FROM outbox.repair_expired_leases();
+SELECT outbox.create_queue('evil queue'), outbox.alter_queue('evil queue', max_attempts => 1), outbox.pause('evil queue'), outbox.resume('evil queue'), outbox.backoff('evil queue', 3), outbox.drop_queue('evil queue');
+SELECT count(*) OPERATOR(pg_catalog.>) 0 AS upkeep FROM outbox.maintain();
+SELECT * FROM outbox.check();
+SELECT outbox.state_diagram() OPERATOR(pg_catalog.~) '^digraph' AS diagram;
+SELECT count(*) OPERATOR(pg_catalog.>) 0 AS rows FROM outbox.status;
+SELECT count(*) OPERATOR(pg_catalog.>) 0 AS rows FROM outbox.operational_status;
+SELECT count(*) OPERATOR(pg_catalog.>) 0 AS rows FROM outbox.dead_letters;
+SELECT current_user, session_user OPERATOR(pg_catalog.<>) current_user AS set_role;
+RESET search_path;
+DROP TABLE pg_temp.pg_class, pg_temp.pg_proc, pg_temp.pg_inherits, pg_temp.queues, pg_temp.messages, pg_temp.pending, pg_temp.attempts;
+RESET ROLE;
+SELECT who, what, count(*) FROM t.caught GROUP BY 1, 2 ORDER BY 1, 2;
+SELECT message, no, state, worker_id, error_code FROM t.ledger;
+-- Nothing of the partitions made just now is the caller's.
+SELECT count(*) > 0 AS partitions, bool_and(relowner = 'outbox_owner'::regrole) AS owned, bool_and(relacl IS NULL) AS no_grants FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relname ~ '_p[0-9]';
+
+-- The same with the traps in pg_temp only, and a cast of the caller's own.
+SET ROLE regress_outbox_evil;
+CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS 'BEGIN PERFORM evil.catch(''pg_temp''); RETURN NULL; END';
+CREATE FUNCTION pg_temp.queues() RETURNS int LANGUAGE plpgsql AS 'BEGIN PERFORM evil.catch(''pg_temp''); RETURN 1; END';
+CREATE TYPE evil.pair AS (a int);
+CREATE FUNCTION evil.to_jsonb(evil.pair) RETURNS pg_catalog.jsonb LANGUAGE plpgsql AS 'BEGIN INSERT INTO t.caught VALUES (current_user, ''cast, in the caller''''s own rights''); RETURN ''{}''; END';
+CREATE CAST (evil.pair AS pg_catalog.jsonb) WITH FUNCTION evil.to_jsonb(evil.pair) AS IMPLICIT;
+SELECT created FROM outbox.enqueue('cast', ROW(1)::evil.pair);
+SELECT event_type, payload FROM outbox.claim('w') ORDER BY 1;
+RESET ROLE;
+SELECT who, what FROM t.caught;
+TRUNCATE t.caught;
+
+-- Code that the tables' owner made (a CHECK, a default, an index expression) runs as
+-- outbox_owner, security-restricted, and with a search_path that the caller has no
+-- say in: it cannot become the caller, leave anything behind in the caller's
+-- session, or be made to call the caller's functions.
+CREATE FUNCTION t.spy(x text) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+ALTER TABLE outbox.messages_default ADD CONSTRAINT spy CHECK (t.spy('messages'));
+ALTER TABLE outbox.pending ADD CONSTRAINT spy CHECK (t.spy('pending'));
+ALTER TABLE outbox.attempts_default ADD CONSTRAINT spy CHECK (t.spy('attempts'));
+CREATE OR REPLACE FUNCTION t.spy(x text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+	outcome text;
+BEGIN
+	BEGIN
+		EXECUTE format('SET ROLE %I', session_user);
+		outcome := 'became ' || current_user;
+	EXCEPTION WHEN OTHERS THEN
+		outcome := SQLSTATE;
+	END;
+	BEGIN
+		CREATE TEMP TABLE left_behind ();
+		outcome := outcome || ' made a table';
+	EXCEPTION WHEN OTHERS THEN
+		outcome := outcome || ' ' || SQLSTATE;
+	END;
+	RAISE NOTICE '%: %, %, upper: %', x, current_user, outcome, upper('mine');
+	RETURN true;
+END
+$$;
+CREATE FUNCTION evil.upper(text) RETURNS text LANGUAGE plpgsql AS $$BEGIN RETURN 'the caller''s'; END$$;
+GRANT USAGE ON SCHEMA evil TO PUBLIC;
+SELECT t.id('e3') AS id, t.token('e3') AS token \gset
+SET search_path = evil, pg_catalog;
+SELECT created FROM outbox.enqueue('spied', '1');
+SELECT recorded FROM outbox.complete(:'id', :'token', 'w', 'DISPATCHED');
+RESET search_path;
+ALTER TABLE outbox.messages_default DROP CONSTRAINT spy;
+ALTER TABLE outbox.pending DROP CONSTRAINT spy;
+ALTER TABLE outbox.attempts_default DROP CONSTRAINT spy;
+
+-- After an error inside, the caller is the caller, with its own search_path and
+-- settings, at the top level and in a subtransaction.
+SET ROLE regress_outbox_evil;
+SET search_path = evil, public;
+SELECT * FROM outbox.enqueue('e', '1', 'nowhere');
+SELECT current_user, current_setting('search_path');
+DO $$
+BEGIN
+	PERFORM outbox.enqueue('e', '1', 'nowhere');
+EXCEPTION WHEN SQLSTATE 'P7004' THEN
+	RAISE NOTICE '% %', current_user, current_setting('search_path');
+END
+$$;
+CREATE TEMP TABLE still_allowed ();
+SET work_mem = '5MB';
+SELECT current_user, current_setting('search_path'), current_setting('lock_timeout');
+-- Settings of the caller's that reach into a function change nothing of what it does.
+SET default_tablespace = 'pg_default';
+SET default_transaction_deferrable = on;
+SET array_nulls = off;
+SET extra_float_digits = -15;
+SET intervalstyle = 'sql_standard';
+SET datestyle = 'SQL, DMY';
+SET timezone = 'Asia/Kathmandu';
+SET standard_conforming_strings = off;
+SET lc_time = 'C';
+SELECT created FROM outbox.enqueue('settings', '{"at": "2020-01-01"}', 'n');
+SELECT count(*) > 0 AS claimed FROM outbox.claim('w', 10, queues => '{n}');
+RESET ALL;
+RESET ROLE;
+
+-- The trigger functions on somebody else's table: EXECUTE is not given, and to the
+-- superuser they do no harm.
+SET ROLE regress_outbox_evil;
+CREATE TABLE evil.mine (a int);
+CREATE TRIGGER x BEFORE UPDATE ON evil.mine FOR EACH ROW EXECUTE FUNCTION outbox.append_only();
+\echo :SQLSTATE
+CREATE TRIGGER x BEFORE INSERT ON evil.mine FOR EACH ROW EXECUTE FUNCTION outbox.merge_queue();
+\echo :SQLSTATE
+RESET ROLE;
+CREATE TRIGGER x BEFORE INSERT ON evil.mine FOR EACH ROW EXECUTE FUNCTION outbox.merge_queue();
+INSERT INTO evil.mine VALUES (1);
+\echo :SQLSTATE
+DROP TRIGGER x ON evil.mine;
+CREATE TRIGGER x AFTER INSERT ON evil.mine FOR EACH STATEMENT EXECUTE FUNCTION outbox.merge_queue();
+INSERT INTO evil.mine VALUES (1);
+\echo :SQLSTATE
+DROP TRIGGER x ON evil.mine;
+CREATE TRIGGER x BEFORE UPDATE ON evil.mine FOR EACH ROW EXECUTE FUNCTION outbox.append_only();
+INSERT INTO evil.mine VALUES (1);
+UPDATE evil.mine SET a = 2;
+\echo :SQLSTATE
+
+-- The settings are the superuser's, also when they are set before the library is
+-- loaded, in a session of its own.
+SET ROLE regress_outbox_evil;
+SET outbox.idempotency_window = '1 hour';
+\echo :SQLSTATE
+SET outbox.partition_interval = '1 hour';
+\echo :SQLSTATE
+SET outbox.of_my_own = 'x';
+\echo :SQLSTATE
+\c -
+SET ROLE regress_outbox_evil;
+SET outbox.idempotency_window = '1 hour';
+SELECT created FROM outbox.enqueue('fresh session', '1', idempotency_key => 'k');
+SHOW outbox.idempotency_window;
+RESET ROLE;
+
+SET client_min_messages = warning;
+DROP SCHEMA evil CASCADE;
+DROP OWNED BY regress_outbox_evil;
+DROP ROLE regress_outbox_evil;
