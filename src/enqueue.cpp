@@ -48,7 +48,7 @@ write_message(Work *work, const text *queue, Message *message)
 {
 	const Queue *held = hold_queue(work, queue);
 
-	draw_ids(work, message, 1);
+	draw_ids(message, 1);
 	write_messages(work, held, message, 1);
 }
 

@@ -188,7 +188,7 @@ OUTBOX_FUNCTION(outbox_enqueue_batch)
 	InitMaterializedSRF(fcinfo, 0);
 	begin_work(&work, "enqueue_batch()");
 	held = hold_queue(&work, queue);
-	draw_ids(&work, messages, count);
+	draw_ids(messages, count);
 	write_messages(&work, held, messages, count);
 	for (int i = 0; i < count; i++)
 	{

@@ -25,7 +25,7 @@ state_type(Work *work)
 {
 	if (!OidIsValid(work->state_type))
 		work->state_type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("attempt_state"),
-										   ObjectIdGetDatum(work->schema));
+										   ObjectIdGetDatum(get_namespace_oid("outbox", false)));
 	return work->state_type;
 }
 

@@ -21,9 +21,9 @@ core::IdClock id_clock;
 }	// namespace
 
 void
-draw_ids(Work *work, Message *messages, int count)
+draw_ids(Message *messages, int count)
 {
-	int64 end_ms = partitions_end_ms(work);
+	int64 end_ms = partitions_end_ms();
 
 	for (int i = 0; i < count; i++)
 	{

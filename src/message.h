@@ -43,7 +43,7 @@ struct Message {
 void check_message(const Message *message);
 
 // Gives the messages their ids, in their order.
-void draw_ids(Work *work, Message *messages, int count);
+void draw_ids(Message *messages, int count);
 
 // Writes messages that have their ids.
 void write_messages(Work *work, const Queue *queue, Message *messages, int count);

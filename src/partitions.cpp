@@ -194,7 +194,7 @@ default_holds(const Shape &parent, const Range *range)
 	Relation index;
 
 	begin_reading(&work);
-	leaf = open_table(parent, relation_oid(&work, psprintf("%s_default", parent.name)), reads, work.estate);
+	leaf = open_as(&work, parent, psprintf("%s_default", parent.name), reads);
 	index = primary_index(leaf);
 	key_compares(&keys[0], index, 1, BTGreaterEqualStrategyNumber, F_UUID_GE, from_uuid(core::first_id_at(range->from_ms)));
 	key_compares(&keys[1], index, 1, BTLessStrategyNumber, F_UUID_LT, from_uuid(core::first_id_at(range->to_ms)));

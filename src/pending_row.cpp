@@ -47,7 +47,7 @@ find_pending(Work *work, const core::Uuid &id)
 	start_probe(&probe, &key, 1);
 	if (next_settled(&probe, ForwardScanDirection))
 		row = load(table, probe.slot);
-	else if (find_in_latest_snapshot(table, &key, 1, probe.slot))
+	else if (find_in_latest_snapshot(table, primary_index(table), &key, 1, probe.slot))
 		row = load(table, probe.slot);
 	end_probe(&probe);
 	return row;

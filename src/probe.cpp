@@ -55,11 +55,11 @@ key_equals(ScanKey key, Relation index, int column, RegProcedure procedure, Datu
 }
 
 bool
-find_in_latest_snapshot(Table *table, ScanKey keys, int nkeys, TupleTableSlot *slot)
+find_in_latest_snapshot(Table *table, Relation index, ScanKey keys, int nkeys, TupleTableSlot *slot)
 {
 	Snapshot latest = RegisterSnapshot(GetLatestSnapshot());
 	// Under SnapshotAny the scan takes no predicate locks; visibility is tested here.
-	IndexScanDesc scan = begin_index_scan(table->rel, primary_index(table), SnapshotAny, nkeys);
+	IndexScanDesc scan = begin_index_scan(table->rel, index, SnapshotAny, nkeys);
 	bool found = false;
 
 	// The copy is ours: what this very command has changed counts, too.

@@ -31,9 +31,9 @@ void end_probe(Probe *probe);
 void key_equals(ScanKey key, Relation index, int column, RegProcedure procedure, Datum value);
 void key_compares(ScanKey key, Relation index, int column, StrategyNumber strategy, RegProcedure procedure, Datum value);
 
-// The one row under this primary key in the newest committed state. Two versions of a
+// A row under these keys of an index in the newest committed state. Two versions of a
 // row may stand in the index, and a probe that meets them while they change places can
 // miss both; a snapshot cannot. Used where a probe found nothing.
-bool find_in_latest_snapshot(Table *table, ScanKey keys, int nkeys, TupleTableSlot *slot);
+bool find_in_latest_snapshot(Table *table, Relation index, ScanKey keys, int nkeys, TupleTableSlot *slot);
 
 }	// namespace outbox

@@ -63,7 +63,7 @@ find_queue(Work *work, const text *name)
 			return queue;
 	slot = table_slot_create(table->rel, nullptr);
 	key_equals(&key, primary_index(table), 1, F_TEXTEQ, PointerGetDatum(name));
-	if (find_in_latest_snapshot(table, &key, 1, slot))
+	if (find_in_latest_snapshot(table, primary_index(table), &key, 1, slot))
 	{
 		queue = decode(table, slot);
 		queue->next = work->queues;
@@ -115,7 +115,7 @@ hold_queue(Work *work, const text *name)
 {
 	LOCKTAG tag;
 
-	queue_lock_tag(&tag, relation_oid(work, queues_shape.name), name);
+	queue_lock_tag(&tag, relation_oid(queues_shape.name), name);
 	LockAcquire(&tag, AccessShareLock, false, false);
 	return queue_named(work, name);
 }

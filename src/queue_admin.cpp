@@ -123,7 +123,7 @@ find_row(Table *table, const text *name, TupleTableSlot *slot)
 	ScanKeyData key;
 
 	key_equals(&key, primary_index(table), 1, F_TEXTEQ, PointerGetDatum(name));
-	return find_in_latest_snapshot(table, &key, 1, slot);
+	return find_in_latest_snapshot(table, primary_index(table), &key, 1, slot);
 }
 
 // Changes the queue's row by change(table, row), looking again whenever it moved.
@@ -185,7 +185,9 @@ has_pending(Work *work, const text *name)
 	key_equals(&key, index, 1, F_TEXTEQ, PointerGetDatum(name));
 	begin_probe(&probe, table, index, 1);
 	start_probe(&probe, &key, 1);
-	found = next_row(&probe);
+	// Producers are shut out, but a row that is claimed or renewed meanwhile moves in the
+	// index: nothing found is looked for again in a snapshot.
+	found = next_row(&probe) || find_in_latest_snapshot(table, index, &key, 1, probe.slot);
 	end_probe(&probe);
 	return found;
 }
@@ -195,7 +197,7 @@ shut_out_producers(Work *work, const text *name)
 {
 	LOCKTAG tag;
 
-	queue_lock_tag(&tag, relation_oid(work, queues_shape.name), name);
+	queue_lock_tag(&tag, relation_oid(queues_shape.name), name);
 	if (LockAcquire(&tag, AccessExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
 		queue_in_use(name, "A transaction that enqueued into it, or drops it, is still open.");
 }
@@ -300,7 +302,7 @@ OUTBOX_FUNCTION(outbox_merge_queue)
 		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 						errmsg("outbox.merge_queue must be called as a trigger before insert for each row")));
 	begin_reading(&work);
-	if (RelationGetRelid(trigger->tg_relation) != relation_oid(&work, queues_shape.name))
+	if (RelationGetRelid(trigger->tg_relation) != relation_oid(queues_shape.name))
 		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 						errmsg("outbox.merge_queue is for outbox.queues, not for table \"%s\"",
 							   RelationGetRelationName(trigger->tg_relation))));

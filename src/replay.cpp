@@ -122,7 +122,7 @@ OUTBOX_FUNCTION(outbox_replay)
 	message.deliver_at = message.has_deliver_at ? PG_GETARG_TIMESTAMPTZ(1) : 0;
 	check_message(&message);
 
-	draw_ids(&work, &message, 1);
+	draw_ids(&message, 1);
 	replays = open(&work, replays_shape, inserts);
 	row = new_row(replays);
 	begin_probe(&probe, replays, primary_index(replays), 1);

@@ -373,12 +373,6 @@ has_foreign_parts(const Table *table)
 	return table->extended || table->nindexes > table->shape->nindexes;
 }
 
-Table *
-open_table(const Shape &shape, Oid relid, int access, EState *estate)
-{
-	return wrap_table(shape, table_open(relid, access == reads ? AccessShareLock : RowExclusiveLock), access, estate);
-}
-
 void
 close_table(Table *table)
 {

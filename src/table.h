@@ -87,9 +87,8 @@ struct Table {
 	Datum get(TupleTableSlot *slot, int column, bool *isnull) const { return slot_getattr(slot, attno[column], isnull); }
 };
 
-// Opens a relation of that shape. The lock is kept until the end of the transaction.
-Table *open_table(const Shape &shape, Oid relid, int access, EState *estate);
-// For a relation that the caller has locked and opened already.
+// For a relation of that shape that the caller has locked and opened. The lock is kept
+// until the end of the transaction.
 Table *wrap_table(const Shape &shape, Relation rel, int access, EState *estate);
 void close_table(Table *table);
 

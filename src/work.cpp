@@ -10,7 +10,6 @@ void
 open_work(Work *work)
 {
 	memset(work, 0, sizeof(*work));
-	work->schema = get_namespace_oid("outbox", false);
 	work->estate = CreateExecutorState();
 	work->now = GetCurrentTimestamp();
 	GetUserIdAndSecContext(&work->caller, &work->caller_context);
@@ -19,7 +18,7 @@ open_work(Work *work)
 void
 act_as_owner(const Work *work)
 {
-	HeapTuple tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relation_oid(work, "pending")));
+	HeapTuple tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relation_oid("pending")));
 	Oid owner;
 
 	if (!HeapTupleIsValid(tuple))
@@ -64,6 +63,14 @@ bound_below(PartitionBoundInfo bounds, const core::Uuid &id)
 	return low;
 }
 
+// The extension was dropped, and perhaps made anew, in the middle of this call.
+[[noreturn]] void
+parent_is_gone(Oid oid)
+{
+	ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("the outbox was dropped meanwhile"),
+					errdetail("Its table with OID %u is gone.", oid), errhint("Try again.")));
+}
+
 Oid
 route(Oid parent, const core::Uuid &id)
 {
@@ -75,7 +82,7 @@ route(Oid parent, const core::Uuid &id)
 	Oid leaf;
 
 	if (!RelationIsValid(rel))
-		elog(ERROR, "could not open relation with OID %u", parent);
+		parent_is_gone(parent);
 	desc = RelationGetPartitionDesc(rel, true);
 	if (desc->boundinfo != nullptr)
 	{
@@ -100,9 +107,33 @@ refuse_parent(const Shape &parent, Oid oid, int access)
 	Relation rel = RelationIdGetRelation(oid);
 
 	if (!RelationIsValid(rel))
-		elog(ERROR, "could not open relation with OID %u", oid);
+		parent_is_gone(oid);
 	refuse_what_is_passed_over(parent, rel, access);
 	RelationClose(rel);
+}
+
+LOCKMODE
+lock_for(int access)
+{
+	return access == reads ? AccessShareLock : RowExclusiveLock;
+}
+
+// By name, looked up again under the lock: the extension may have been made anew while
+// we waited for it.
+Relation
+open_named(const char *name, int access)
+{
+	for (;;)
+	{
+		Oid oid = relation_oid(name);
+		Relation rel = try_relation_open(oid, lock_for(access));
+
+		if (rel != nullptr && relation_oid(name) == oid)
+			return rel;
+		if (rel != nullptr)
+			relation_close(rel, lock_for(access));
+		AcceptInvalidationMessages();
+	}
 }
 
 // Routes and locks until both agree.
@@ -125,9 +156,9 @@ open_leaf(Oid parent, const core::Uuid &id, LOCKMODE mode)
 }	// namespace
 
 Oid
-relation_oid(const Work *work, const char *name)
+relation_oid(const char *name)
 {
-	Oid oid = get_relname_relid(name, work->schema);
+	Oid oid = get_relname_relid(name, get_namespace_oid("outbox", false));
 
 	if (!OidIsValid(oid))
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation outbox.%s is missing", name)));
@@ -184,7 +215,13 @@ end_work(Work *work)
 Table *
 open(Work *work, const Shape &shape, int access)
 {
-	return guarded(work, open_table(shape, relation_oid(work, shape.name), access, work->estate));
+	return open_as(work, shape, shape.name, access);
+}
+
+Table *
+open_as(Work *work, const Shape &shape, const char *name, int access)
+{
+	return guarded(work, wrap_table(shape, open_named(name, access), access, work->estate));
 }
 
 Table *
@@ -198,7 +235,7 @@ pending(Work *work)
 Table *
 leaf_of(Work *work, const Shape &parent, const core::Uuid &id, int access)
 {
-	Oid parent_oid = relation_oid(work, parent.name);
+	Oid parent_oid = relation_oid(parent.name);
 	Oid oid = route(parent_oid, id);
 	Relation rel;
 	Leaf *leaf;
@@ -208,7 +245,7 @@ leaf_of(Work *work, const Shape &parent, const core::Uuid &id, int access)
 			return leaf->table;
 	if (access != reads)
 		refuse_parent(parent, parent_oid, access);
-	rel = open_leaf(parent_oid, id, access == reads ? AccessShareLock : RowExclusiveLock);
+	rel = open_leaf(parent_oid, id, lock_for(access));
 	leaf = static_cast<Leaf *>(palloc(sizeof(Leaf)));
 	leaf->next = work->leaves;
 	leaf->table = guarded(work, wrap_table(parent, rel, access, work->estate));
@@ -217,14 +254,14 @@ leaf_of(Work *work, const Shape &parent, const core::Uuid &id, int access)
 }
 
 int64
-partitions_end_ms(const Work *work)
+partitions_end_ms()
 {
-	Relation rel = RelationIdGetRelation(relation_oid(work, messages_shape.name));
+	Relation rel = RelationIdGetRelation(relation_oid(messages_shape.name));
 	PartitionBoundInfo bounds;
 	int64 end = PG_INT64_MAX;
 
 	if (!RelationIsValid(rel))
-		elog(ERROR, "could not open outbox.messages");
+		parent_is_gone(relation_oid(messages_shape.name));
 	bounds = RelationGetPartitionDesc(rel, true)->boundinfo;
 	if (bounds != nullptr && bounds->ndatums > 0 &&
 		bounds->kind[bounds->ndatums - 1][0] == PARTITION_RANGE_DATUM_VALUE)

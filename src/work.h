@@ -25,7 +25,6 @@ struct Leaf {
 };
 
 struct Work {
-	Oid schema;
 	EState *estate;
 	Oid caller;
 	int caller_context;
@@ -46,16 +45,17 @@ void end_work(Work *work);
 void begin_reading(Work *work);
 void end_reading(Work *work);
 
-Oid relation_oid(const Work *work, const char *name);
+Oid relation_oid(const char *name);
 Table *pending(Work *work);
 Table *open(Work *work, const Shape &shape, int access);
+Table *open_as(Work *work, const Shape &shape, const char *name, int access);
 
 // The partition that holds id. parent is messages_shape or attempts_shape.
 Table *leaf_of(Work *work, const Shape &parent, const core::Uuid &id, int access);
 
 // Ids must stay below this millisecond, the end of the dated partitions; INT64_MAX
 // when there are none.
-int64 partitions_end_ms(const Work *work);
+int64 partitions_end_ms();
 
 constexpr int64 unix_epoch_offset_us = (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY;
 
