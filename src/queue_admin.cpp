@@ -193,7 +193,7 @@ has_pending(Work *work, const text *name)
 }
 
 void
-shut_out_producers(Work *work, const text *name)
+shut_out_producers(const text *name)
 {
 	LOCKTAG tag;
 
@@ -272,7 +272,7 @@ OUTBOX_FUNCTION(outbox_drop_queue)
 
 	begin_work(&work, "drop_queue()");
 	queue_named(&work, name);
-	shut_out_producers(&work, name);
+	shut_out_producers(name);
 	if (has_pending(&work, name))
 		queue_in_use(name, "It holds pending messages.");
 	table = open(&work, queues_shape, deletes);
