@@ -43,7 +43,11 @@ try_cancel(Work *work, const core::Uuid &id, text *reason, bool force, text *by,
 						errhint("Use force => true to cancel it all the same.")));
 	before = tried(work, id);
 	if (before.terminal)
+	{
+		if (hold(work, row, Wait::for_row) != Changed::done)
+			return Changed::outdated;
 		raise_already_terminal(before, id);
+	}
 	attempt.outbox_id = id;
 	attempt.attempt_no = next_attempt_no(before, id);
 	attempt.state = expect(state, core::Event::cancel, false).record;

@@ -125,6 +125,8 @@ settle(Work *work, Report *report, const text *worker, bool raise)
 {
 	for (;;)
 	{
+		CHECK_FOR_INTERRUPTS();
+
 		Holding holding = look_at_lease(work, report->id, report->token, worker);
 		Tried before;
 		const Queue *queue = nullptr;
@@ -142,6 +144,9 @@ settle(Work *work, Report *report, const text *worker, bool raise)
 		before = tried(work, report->id);
 		if (before.terminal)
 		{
+			// It may have ended just now, and the row with it: then the lease is lost.
+			if (hold(work, holding.row, Wait::for_row) != Changed::done)
+				continue;
 			if (raise)
 				raise_already_terminal(before, report->id);
 			report->error = "P7001";
@@ -173,7 +178,6 @@ settle(Work *work, Report *report, const text *worker, bool raise)
 			report->rescheduled = transition.to == core::State::pending;
 			return;
 		}
-		CHECK_FOR_INTERRUPTS();
 	}
 }
 

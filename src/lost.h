@@ -43,7 +43,11 @@ recover_expired(Work *work, PendingRow *row, text *by, const Next &next, Attempt
 		expect(core::State::expired, core::Event::repair, most > 0 && attempt_no >= most);
 
 	if (before.terminal)
+	{
+		if (hold(work, row, Wait::never) != Changed::done)
+			return Recovery::skipped;
 		raise_already_terminal(before, row->id);
+	}
 	*attempt = lost_attempt(row, attempt_no, transition.record, by);
 	if (transition.to == core::State::pending)
 	{

@@ -76,6 +76,12 @@ count_attempt(PendingRow *row, int attempt_no)
 }
 
 Changed
+hold(Work *work, PendingRow *row, Wait wait)
+{
+	return hold_row(pending(work), &row->tid, wait);
+}
+
+Changed
 store(Work *work, PendingRow *row, Wait wait)
 {
 	using namespace pending_col;

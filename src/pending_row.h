@@ -41,6 +41,8 @@ void clear_lease(PendingRow *row);
 // attempt_count only grows.
 void count_attempt(PendingRow *row, int attempt_no);
 
+// Makes sure, by a lock, that the loaded version is still the newest.
+Changed hold(Work *work, PendingRow *row, Wait wait);
 Changed store(Work *work, PendingRow *row, Wait wait);
 Changed remove(Work *work, PendingRow *row, Wait wait);
 

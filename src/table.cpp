@@ -481,6 +481,12 @@ insert_rows(Table *table, TupleTableSlot **rows, int count)
 }
 
 Changed
+hold_row(Table *table, ItemPointer tid, Wait wait)
+{
+	return lock_row(table, tid, wait == Wait::for_row ? LockWaitBlock : LockWaitSkip);
+}
+
+Changed
 update_row(Table *table, ItemPointer tid, TupleTableSlot *row, Wait wait)
 {
 	UpdateIndexes which_indexes = {};

@@ -120,6 +120,8 @@ enum class Changed {
 
 enum class Wait { never, for_row };
 
+// Locks exactly that version, as an update would.
+Changed hold_row(Table *table, ItemPointer tid, Wait wait);
 Changed update_row(Table *table, ItemPointer tid, TupleTableSlot *row, Wait wait);
 Changed delete_row(Table *table, ItemPointer tid, Wait wait);
 
