@@ -38,12 +38,15 @@ guarded_entry(FunctionCallInfo fcinfo)
 	ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("outbox: %s", what)));
 }
 
-// A cancel or a shutdown is meant for the whole call, never for one row.
+// A serialization failure is meant for the transaction; a cancel, a shutdown, a full disk
+// or want of memory for the whole call: never for one row.
 inline bool
 concerns_whole_call(const ErrorData *error)
 {
-	return error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN ||
-		   error->sqlerrcode == ERRCODE_CRASH_SHUTDOWN || error->sqlerrcode == ERRCODE_OUT_OF_MEMORY;
+	int category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
+
+	return category == ERRCODE_TRANSACTION_ROLLBACK || category == ERRCODE_INSUFFICIENT_RESOURCES ||
+		   category == ERRCODE_OPERATOR_INTERVENTION || category == ERRCODE_SYSTEM_ERROR;
 }
 
 // Runs body() in a subtransaction of its own. Returns nullptr when it went well,

@@ -41,7 +41,10 @@ look_up_latched(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, 
 			return found;
 		unlatch(held);
 		tid = probe->slot->tts_tid;
-		ExecClearTuple(probe->slot);	// no pin is held while waiting
+		// No pin is held while waiting, of the heap's page nor of the index's: VACUUM would
+		// wait for it.
+		ExecClearTuple(probe->slot);
+		index_rescan(probe->scan, keys, nkeys, nullptr, 0);
 		XactLockTableWait(other, probe->table->rel, &tid, XLTW_InsertIndex);
 	}
 }

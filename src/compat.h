@@ -50,6 +50,15 @@ primary_key_index(Rel rel)
 		return RelationGetPrimaryKeyIndex(rel);
 }
 
+// heap_update passes TM_BeingModified through when it is told not to wait, in all these
+// versions, but a server built with assertions refuses to be told so: there the row is
+// locked first.
+#ifdef USE_ASSERT_CHECKING
+constexpr bool updates_without_wait = false;
+#else
+constexpr bool updates_without_wait = true;
+#endif
+
 // 17 lets an index release what it cached for a run of insertions.
 inline void
 end_index_inserts([[maybe_unused]] Relation index, [[maybe_unused]] IndexInfo *info)

@@ -232,6 +232,8 @@ withdraw(Batch *batch)
 	CommandCounterIncrement();
 }
 
+// As enqueue would one by one: the idempotency key decides before the event_id, and each
+// by what is known and by what stands earlier in the batch.
 void
 answer(Batch *batch)
 {
@@ -239,17 +241,24 @@ answer(Batch *batch)
 	{
 		Keyed *item = &batch->items[i];
 
-		for (int which = 1; which >= 0; which--)
-			if (batch->of_item[which][i] != nullptr && batch->of_item[which][i]->standing == Standing::known)
+		item->known = false;
+		item->duplicate_of = -1;
+		for (int which = 0; which < 2 && !item->known && item->duplicate_of < 0; which++)
+		{
+			const Key *key = batch->of_item[which][i];
+
+			if (key == nullptr)
+				continue;
+			item->known = key->standing == Standing::known;
+			if (item->known)
+				item->id = key->known_id;
+			else if (key->owner >= 0 && key->owner < i)
 			{
-				item->known = true;
-				item->duplicate_of = -1;
-				item->id = batch->of_item[which][i]->known_id;
+				item->duplicate_of = key->owner;
+				item->id = batch->items[key->owner].id;
 			}
+		}
 	}
-	for (int i = 0; i < batch->count; i++)
-		if (batch->items[i].duplicate_of >= 0)
-			batch->items[i].id = batch->items[batch->items[i].duplicate_of].id;
 }
 
 }	// namespace

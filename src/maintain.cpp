@@ -63,6 +63,15 @@ notify_claimable(FunctionCallInfo fcinfo)
 	end_work(&work);
 }
 
+void
+confine(FunctionCallInfo fcinfo, const char *action, void (*step)(FunctionCallInfo))
+{
+	ErrorData *error = in_subtransaction([&] { step(fcinfo); });
+
+	if (error != nullptr)
+		tell(fcinfo, action, "outbox.pending", error->message);
+}
+
 }	// namespace
 
 }	// namespace outbox
@@ -73,8 +82,8 @@ OUTBOX_FUNCTION(outbox_maintain)
 {
 	PreventCommandIfReadOnly("maintain()");
 	InitMaterializedSRF(fcinfo, 0);
-	repair_all(fcinfo);
+	confine(fcinfo, "repair left for later", repair_all);
 	make_partitions_ahead(fcinfo, tell);
-	notify_claimable(fcinfo);
+	confine(fcinfo, "notification left for later", notify_claimable);
 	return static_cast<Datum>(0);
 }

@@ -309,9 +309,9 @@ lock_row(Table *table, ItemPointer tid, LockWaitPolicy policy)
 // concluded before the wait (that a lease had not expired) is old: it looks again.
 template <typename Change>
 Changed
-change_row(Table *table, ItemPointer tid, Wait wait, const Change &change)
+change_row(Table *table, ItemPointer tid, Wait wait, bool without_wait, const Change &change)
 {
-	TM_Result result = change(false);
+	TM_Result result = without_wait ? change(false) : TM_BeingModified;
 
 	if (result == TM_BeingModified)
 	{
@@ -494,7 +494,7 @@ update_row(Table *table, ItemPointer tid, TupleTableSlot *row, Wait wait)
 
 	if (table->extended)
 		complete_row(table, row, CMD_UPDATE);
-	changed = change_row(table, tid, wait, [&](bool may_wait) {
+	changed = change_row(table, tid, wait, updates_without_wait, [&](bool may_wait) {
 		TM_FailureData failure;
 		LockTupleMode mode;
 
@@ -509,7 +509,7 @@ update_row(Table *table, ItemPointer tid, TupleTableSlot *row, Wait wait)
 Changed
 delete_row(Table *table, ItemPointer tid, Wait wait)
 {
-	return change_row(table, tid, wait, [&](bool may_wait) {
+	return change_row(table, tid, wait, true, [&](bool may_wait) {
 		TM_FailureData failure;
 
 		return table_tuple_delete(table->rel, tid, GetCurrentCommandId(true), GetActiveSnapshot(), InvalidSnapshot,
