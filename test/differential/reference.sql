@@ -1,0 +1,878 @@
+-- The state machine of outbox as a specification: plain tables, and one function for
+-- each function of the interface, of the same name and arguments, written from the
+-- contract for reading, not for speed. The differential test installs this into a
+-- schema `model` of its own database and sends both the same calls; it is no part of
+-- the extension.
+--
+-- How it is run: each session of the extension has a session of the model beside it,
+-- always READ COMMITTED, whose transactions begin and end with the other's. So what
+-- waits for whom, what a rollback takes back and what others may see is PostgreSQL's
+-- own doing here.
+--
+-- Where the contract leaves a choice (the clock's reading, an id, a token, the order of
+-- what fell due in the same moment), the model takes what the extension chose, from
+-- model.choices; the driver checks whether the choice was allowed (ids and tokens new,
+-- clock within the call).
+
+CREATE SCHEMA model;
+
+---------------------------------------------------------------- tables
+
+CREATE TABLE model.queues (
+	queue text PRIMARY KEY,
+	max_attempts int,
+	lease interval NOT NULL,
+	backoff_base interval NOT NULL,
+	backoff_cap interval NOT NULL,
+	backoff_jitter real NOT NULL,
+	repair_delay interval NOT NULL,
+	ordering text NOT NULL,
+	on_dead_head text NOT NULL,
+	validator text,
+	paused boolean NOT NULL,
+	max_in_flight int,
+	created_at timestamptz NOT NULL,
+	slack interval NOT NULL
+);
+
+CREATE TABLE model.messages (
+	outbox_id uuid PRIMARY KEY,
+	queue text NOT NULL,
+	event_id uuid NOT NULL,
+	event_type text NOT NULL,
+	aggregate_type text,
+	aggregate_id text,
+	partition_key text,
+	sequence_id bigint,
+	idempotency_key text,
+	routing_key text,
+	priority smallint NOT NULL,
+	max_attempts int,
+	payload jsonb NOT NULL,
+	headers jsonb NOT NULL,
+	replay_of uuid,
+	created_at timestamptz NOT NULL,
+	made_in xid8 NOT NULL DEFAULT pg_current_xact_id(),
+	slack interval NOT NULL
+);
+
+CREATE TABLE model.pending (
+	outbox_id uuid PRIMARY KEY,
+	queue text NOT NULL,
+	priority smallint NOT NULL,
+	partition_key text,
+	sequence_id bigint,
+	attempt_count int NOT NULL DEFAULT 0,
+	max_attempts int,
+	next_attempt_at timestamptz NOT NULL,
+	created_at timestamptz NOT NULL,
+	claimed_by text,
+	claimed_at timestamptz,
+	lease_token uuid,
+	lease_expires_at timestamptz,
+	slack interval NOT NULL,
+	UNIQUE (queue, partition_key, sequence_id),
+	CHECK (num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) IN (0, 4))
+);
+
+CREATE TABLE model.attempts (
+	outbox_id uuid NOT NULL,
+	attempt_no int NOT NULL,
+	state outbox.attempt_state NOT NULL,
+	worker_id text,
+	lease_token uuid,
+	claimed_at timestamptz,
+	completed_at timestamptz,
+	reference text,
+	response_code text,
+	error_code text,
+	error_message text,
+	latency_ms int,
+	recorded_by text,
+	created_at timestamptz NOT NULL,
+	slack interval NOT NULL,
+	PRIMARY KEY (outbox_id, attempt_no)
+);
+CREATE UNIQUE INDEX one_terminal ON model.attempts (outbox_id) WHERE state IN ('DISPATCHED', 'FAILED');
+
+CREATE TABLE model.keys (
+	queue text,
+	kind text,					-- idempotency, event
+	scope text,
+	key text,
+	outbox_id uuid,				-- NULL while the message is being written
+	CONSTRAINT known PRIMARY KEY (queue, kind, scope, key)
+);
+
+CREATE TABLE model.sequences (
+	queue text,
+	partition_key text,
+	next_sequence_id bigint NOT NULL,
+	CONSTRAINT numbered PRIMARY KEY (queue, partition_key)
+);
+
+CREATE TABLE model.replays (
+	outbox_id uuid PRIMARY KEY		-- a dead letter is replayed at most once
+);
+
+-- What the extension chose in the current call of each session.
+CREATE TABLE model.choices (
+	session int PRIMARY KEY,
+	call_at timestamptz,		-- the call began then; the clock was read within slack after it
+	slack interval,
+	ids uuid[],					-- outbox_ids, in the order of the answer
+	tokens uuid[]				-- lease tokens, likewise
+);
+
+-- Not of the specification: notes for each row by how much its times may be later in
+-- the extension.
+CREATE FUNCTION model.note_slack() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	SELECT greatest(c.slack, '0') INTO NEW.slack
+	FROM model.choices c WHERE c.session = current_setting('model.session', true)::int;
+	IF TG_OP = 'UPDATE' THEN
+		NEW.slack := greatest(NEW.slack, OLD.slack);
+	ELSIF TG_TABLE_NAME = 'attempts' THEN
+		SELECT greatest(NEW.slack, p.slack) INTO NEW.slack FROM model.pending p WHERE p.outbox_id = NEW.outbox_id;
+	END IF;
+	NEW.slack := coalesce(NEW.slack, '0');
+	RETURN NEW;
+END $$;
+CREATE TRIGGER slack BEFORE INSERT OR UPDATE ON model.queues FOR EACH ROW EXECUTE FUNCTION model.note_slack();
+CREATE TRIGGER slack BEFORE INSERT OR UPDATE ON model.messages FOR EACH ROW EXECUTE FUNCTION model.note_slack();
+CREATE TRIGGER slack BEFORE INSERT OR UPDATE ON model.pending FOR EACH ROW EXECUTE FUNCTION model.note_slack();
+CREATE TRIGGER slack BEFORE INSERT OR UPDATE ON model.attempts FOR EACH ROW EXECUTE FUNCTION model.note_slack();
+
+---------------------------------------------------------------- choices
+
+CREATE FUNCTION model.clock() RETURNS timestamptz LANGUAGE sql AS
+	$$ SELECT call_at FROM model.choices WHERE session = current_setting('model.session')::int $$;
+
+CREATE FUNCTION model.chosen_id(nth int) RETURNS uuid LANGUAGE sql AS
+	$$ SELECT coalesce((SELECT ids[nth] FROM model.choices WHERE session = current_setting('model.session')::int),
+		gen_random_uuid()) $$;
+
+CREATE FUNCTION model.chosen_token(nth int) RETURNS uuid LANGUAGE sql AS
+	$$ SELECT coalesce((SELECT tokens[nth] FROM model.choices WHERE session = current_setting('model.session')::int),
+		gen_random_uuid()) $$;
+
+-- Among rows of the same rank the extension's order holds.
+CREATE FUNCTION model.chosen_rank(id uuid) RETURNS int LANGUAGE sql AS
+	$$ SELECT array_position((SELECT ids FROM model.choices WHERE session = current_setting('model.session')::int), id) $$;
+
+-- Not of the specification either: a batch that waited at a later element has made up ids
+-- for those before it, when the extension's were not known yet.
+CREATE FUNCTION model.rename(made_up uuid, chosen uuid) RETURNS void LANGUAGE sql AS $$
+	UPDATE model.messages SET outbox_id = chosen,
+		event_id = CASE event_id WHEN made_up THEN chosen ELSE event_id END WHERE outbox_id = made_up;
+	UPDATE model.pending SET outbox_id = chosen WHERE outbox_id = made_up;
+	UPDATE model.keys SET outbox_id = chosen WHERE outbox_id = made_up;
+$$;
+
+---------------------------------------------------------------- arguments and time
+
+CREATE FUNCTION model.refuse(code text, reason text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	RAISE EXCEPTION '%', reason USING ERRCODE = code;
+END $$;
+
+CREATE FUNCTION model.refuse_null(is_null boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF is_null THEN PERFORM model.refuse('22004', 'NULL where NULL has no meaning'); END IF;
+END $$;
+
+CREATE FUNCTION model.refuse_bad(is_bad boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF is_bad THEN PERFORM model.refuse('22023', 'value out of range'); END IF;
+END $$;
+
+-- A day has 24 hours, a month 30 days, everywhere.
+CREATE FUNCTION model.seconds(i interval) RETURNS numeric LANGUAGE sql IMMUTABLE AS $$
+	SELECT ((extract(year FROM i) * 12 + extract(month FROM i)) * 30 + extract(day FROM i)) * 86400
+		+ extract(hour FROM i) * 3600 + extract(minute FROM i) * 60 + extract(second FROM i)
+$$;
+
+CREATE FUNCTION model.after(delay interval) RETURNS timestamptz LANGUAGE sql AS
+	$$ SELECT model.clock() + model.seconds(delay) * interval '1 second' $$;
+
+CREATE FUNCTION model.known_queue(queue text) RETURNS model.queues LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	known model.queues;
+BEGIN
+	SELECT q.* INTO known FROM model.queues q WHERE q.queue = queue;
+	IF NOT FOUND THEN PERFORM model.refuse('P7004', 'QUEUE_NOT_FOUND'); END IF;
+	RETURN known;
+END $$;
+
+-- The queues that a worker names, each once, in the order given.
+CREATE FUNCTION model.known_queues(queues text[]) RETURNS SETOF model.queues LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	name text;
+	seen text[] := '{}';
+BEGIN
+	PERFORM model.refuse_bad(array_ndims(queues) > 1);
+	PERFORM model.refuse_null(array_position(queues, NULL) IS NOT NULL);
+	FOREACH name IN ARRAY queues LOOP
+		PERFORM model.known_queue(name);
+		IF name <> ALL (seen) THEN
+			RETURN NEXT model.known_queue(name);
+			seen := seen || name;
+		END IF;
+	END LOOP;
+END $$;
+
+---------------------------------------------------------------- the ledger and the lease
+
+CREATE FUNCTION model.attempts_of(id uuid) RETURNS int LANGUAGE sql AS
+	$$ SELECT coalesce((SELECT max(attempt_no) FROM model.attempts WHERE outbox_id = id), 0) $$;
+
+CREATE FUNCTION model.has_ended(id uuid) RETURNS boolean LANGUAGE sql AS
+	$$ SELECT EXISTS (SELECT FROM model.attempts WHERE outbox_id = id AND state IN ('DISPATCHED', 'FAILED')) $$;
+
+-- The message's own ceiling or else the queue's; NULL = none.
+CREATE FUNCTION model.ceiling(p model.pending) RETURNS int LANGUAGE sql AS
+	$$ SELECT coalesce(p.max_attempts, (SELECT q.max_attempts FROM model.queues q WHERE q.queue = p.queue)) $$;
+
+-- The ceiling was lowered below what was tried. The cached count makes one look, the ledger is the truth.
+CREATE FUNCTION model.is_used_up(p model.pending) RETURNS boolean LANGUAGE sql AS $$
+	SELECT coalesce(least(p.attempt_count, model.attempts_of(p.outbox_id)) >= model.ceiling(p), false)
+$$;
+
+-- Appends the next attempt. error_message '*': the contract does not say what stands there.
+CREATE FUNCTION model.append(p model.pending, state outbox.attempt_state, recorded_by text,
+	error_code text, error_message text, reference text = NULL, response_code text = NULL, latency_ms int = NULL)
+RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+	number int := model.attempts_of(p.outbox_id) + 1;
+	ended_at timestamptz := CASE WHEN state IN ('DISPATCHED', 'FAILED') THEN model.clock() END;
+BEGIN
+	INSERT INTO model.attempts VALUES (p.outbox_id, number, state, p.claimed_by, p.lease_token, p.claimed_at,
+		ended_at, reference, response_code, error_code, error_message, latency_ms, recorded_by, model.clock());
+	RETURN number;
+END $$;
+
+CREATE FUNCTION model.finish(p model.pending) RETURNS void LANGUAGE sql AS
+	$$ DELETE FROM model.pending WHERE outbox_id = p.outbox_id $$;
+
+-- attempt_count only ever grows.
+CREATE FUNCTION model.unlease(p model.pending, attempt_no int, due timestamptz) RETURNS void LANGUAGE sql AS $$
+	UPDATE model.pending SET claimed_by = NULL, claimed_at = NULL, lease_token = NULL, lease_expires_at = NULL,
+		attempt_count = greatest(attempt_count, attempt_no), next_attempt_at = due
+	WHERE outbox_id = p.outbox_id
+$$;
+
+-- Records that a lease was lost. True: the message is to be tried again; false: it ended.
+CREATE FUNCTION model.record_lost(p model.pending, recorded_by text, due timestamptz) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+	number int;
+BEGIN
+	IF model.attempts_of(p.outbox_id) + 1 >= model.ceiling(p) THEN
+		PERFORM model.append(p, 'FAILED', recorded_by, 'LEASE_EXPIRED', '*');
+		PERFORM model.finish(p);
+		RETURN false;
+	END IF;
+	number := model.append(p, 'ZOMBIE_REQUEUE', recorded_by, 'LEASE_EXPIRED', '*');
+	PERFORM model.unlease(p, number, due);
+	RETURN true;
+END $$;
+
+CREATE FUNCTION model.holds(p model.pending, lease_token uuid, worker_id text) RETURNS boolean LANGUAGE sql AS $$
+	SELECT coalesce(p.lease_token = lease_token AND p.claimed_by = worker_id
+		AND p.lease_expires_at > model.clock(), false)
+$$;
+
+-- The pending row of a lease, locked; P7002 without one. A stale token is refused before
+-- any lock is taken, and looked at again once the lock is there.
+CREATE FUNCTION model.lock_lease(outbox_id uuid, lease_token uuid, worker_id text, may_wait boolean)
+RETURNS model.pending LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	p model.pending;
+BEGIN
+	SELECT * INTO p FROM model.pending x WHERE x.outbox_id = outbox_id;
+	IF NOT model.holds(p, lease_token, worker_id) THEN PERFORM model.refuse('P7002', 'LEASE_LOST'); END IF;
+	IF may_wait THEN
+		SELECT * INTO p FROM model.pending x WHERE x.outbox_id = outbox_id FOR UPDATE;
+	ELSE
+		SELECT * INTO p FROM model.pending x WHERE x.outbox_id = outbox_id FOR UPDATE NOWAIT;
+	END IF;
+	IF NOT model.holds(p, lease_token, worker_id) THEN PERFORM model.refuse('P7002', 'LEASE_LOST'); END IF;
+	RETURN p;
+END $$;
+
+---------------------------------------------------------------- backoff
+
+CREATE FUNCTION model.backoff(queue text, attempt_no int, outbox_id uuid = NULL) RETURNS interval
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	q model.queues;
+	delay interval;
+	jittered interval;
+BEGIN
+	PERFORM model.refuse_null(queue IS NULL OR attempt_no IS NULL);
+	PERFORM model.refuse_bad(attempt_no < 1);
+	q := model.known_queue(queue);
+	-- Beyond 2^62 any base above zero is past any cap.
+	delay := least(model.seconds(q.backoff_cap), model.seconds(q.backoff_base) * 2::numeric ^ least(attempt_no - 1, 62))
+		* interval '1 second';
+	IF outbox_id IS NULL OR q.backoff_jitter = 0 THEN
+		RETURN delay;
+	END IF;
+	-- Which share is taken off is the extension's choice, always the same for one
+	-- message and attempt. Only a queue that nobody alters has jitter here.
+	jittered := outbox.backoff(queue, attempt_no, outbox_id);
+	IF jittered > delay OR jittered < delay * (1 - q.backoff_jitter) THEN
+		PERFORM model.refuse('XX000', format('jittered delay %s of %s', jittered, delay));
+	END IF;
+	RETURN jittered;
+END $$;
+
+---------------------------------------------------------------- producer
+
+CREATE FUNCTION model.check_message(event_type text, payload jsonb, queue text, headers jsonb, priority int,
+	deliver_at timestamptz, max_attempts int)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM model.refuse_null(event_type IS NULL OR payload IS NULL OR queue IS NULL OR headers IS NULL OR priority IS NULL);
+	PERFORM model.refuse_bad(event_type = '' OR jsonb_typeof(headers) <> 'object' OR priority NOT BETWEEN 0 AND 15
+		OR NOT isfinite(deliver_at) OR max_attempts < 1);
+END $$;
+
+-- An open producer of a queue keeps it from being dropped; an open drop keeps producers waiting.
+CREATE FUNCTION model.hold_queue(queue text) RETURNS model.queues LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM pg_advisory_xact_lock_shared(hashtextextended(queue, 0));
+	RETURN model.known_queue(queue);
+END $$;
+
+CREATE FUNCTION model.message_of(queue text, kind text, scope text, key text) RETURNS uuid LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+BEGIN
+	RETURN (SELECT k.outbox_id FROM model.keys k
+		WHERE k.queue = queue AND k.kind = kind AND k.scope = scope AND k.key = key);
+END $$;
+
+-- Remembers one key for the message to be written, and returns NULL; or returns the message
+-- for which it was remembered before. Waits for the end of an open transaction that has it.
+CREATE FUNCTION model.remember(queue text, kind text, scope text, key text) RETURNS uuid LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO model.keys VALUES (queue, kind, scope, key) ON CONFLICT ON CONSTRAINT known DO NOTHING;
+	RETURN model.message_of(queue, kind, scope, key);
+END $$;
+
+-- The message that was first with one of the keys, the idempotency_key's if both are known;
+-- NULL if neither is: then both are remembered.
+CREATE FUNCTION model.first_of(queue text, aggregate_id text, idempotency_key text, event_id uuid) RETURNS uuid
+LANGUAGE plpgsql AS $$
+DECLARE
+	first uuid := coalesce(model.message_of(queue, 'idempotency', coalesce(aggregate_id, ''), idempotency_key),
+		model.message_of(queue, 'event', '', event_id::text));
+BEGIN
+	IF idempotency_key IS NOT NULL AND first IS NULL THEN
+		first := model.remember(queue, 'idempotency', coalesce(aggregate_id, ''), idempotency_key);
+	END IF;
+	IF event_id IS NOT NULL AND first IS NULL THEN
+		first := model.remember(queue, 'event', '', event_id::text);
+	END IF;
+	IF first IS NOT NULL THEN
+		DELETE FROM model.keys WHERE outbox_id IS NULL;		-- a duplicate remembers nothing
+	END IF;
+	RETURN first;
+END $$;
+
+-- Writes a new message. Where the queue numbers, it takes its key's next number, and
+-- whoever wants the one after it waits for the end of this transaction.
+CREATE FUNCTION model.write(nth int, event_type text, payload jsonb, queue text, aggregate_type text, aggregate_id text,
+	partition_key text, idempotency_key text, event_id uuid, headers jsonb, routing_key text, priority int,
+	deliver_at timestamptz, max_attempts int, replay_of uuid, OUT id uuid, OUT number bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	now timestamptz := model.clock();
+BEGIN
+	IF (model.known_queue(queue)).ordering = 'numbered' AND partition_key IS NOT NULL THEN
+		INSERT INTO model.sequences AS s VALUES (queue, partition_key, 2)
+		ON CONFLICT ON CONSTRAINT numbered DO UPDATE SET next_sequence_id = s.next_sequence_id + 1
+		RETURNING s.next_sequence_id - 1 INTO number;
+	END IF;
+	id := model.chosen_id(nth);
+	INSERT INTO model.messages VALUES (id, queue, coalesce(event_id, id), event_type, aggregate_type, aggregate_id,
+		partition_key, number, idempotency_key, routing_key, priority, max_attempts, payload, headers, replay_of, now);
+	INSERT INTO model.pending VALUES (id, queue, priority, partition_key, number, 0, max_attempts,
+		coalesce(deliver_at, now), now);
+	UPDATE model.keys k SET outbox_id = id WHERE k.outbox_id IS NULL;
+END $$;
+
+CREATE FUNCTION model.enqueue_nth(nth int, event_type text, payload jsonb, queue text, aggregate_type text,
+	aggregate_id text, partition_key text, idempotency_key text, event_id uuid, headers jsonb, routing_key text,
+	priority int, deliver_at timestamptz, max_attempts int,
+	OUT outbox_id uuid, OUT sequence_id bigint, OUT created boolean)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+BEGIN
+	outbox_id := model.first_of(queue, aggregate_id, idempotency_key, event_id);
+	created := outbox_id IS NULL;
+	IF created THEN
+		SELECT w.id, w.number INTO outbox_id, sequence_id FROM model.write(nth, event_type, payload, queue, aggregate_type,
+			aggregate_id, partition_key, idempotency_key, event_id, headers, routing_key, priority, deliver_at,
+			max_attempts, NULL) w;
+	ELSE
+		SELECT m.sequence_id INTO sequence_id FROM model.messages m WHERE m.outbox_id = outbox_id;
+	END IF;
+END $$;
+
+CREATE FUNCTION model.enqueue(event_type text, payload jsonb, queue text = 'default', aggregate_type text = NULL,
+	aggregate_id text = NULL, partition_key text = NULL, idempotency_key text = NULL, event_id uuid = NULL,
+	headers jsonb = '{}', routing_key text = NULL, priority int = 0, deliver_at timestamptz = NULL, max_attempts int = NULL)
+RETURNS TABLE (outbox_id uuid, sequence_id bigint, created boolean) LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM model.check_message(event_type, payload, queue, headers, priority, deliver_at, max_attempts);
+	PERFORM model.hold_queue(queue);
+	RETURN QUERY SELECT * FROM model.enqueue_nth(1, event_type, payload, queue, aggregate_type, aggregate_id,
+		partition_key, idempotency_key, event_id, headers, routing_key, priority, deliver_at, max_attempts);
+END $$;
+
+-- Means what as many calls of enqueue would mean, in input order; all elements are
+-- checked before the first is written.
+CREATE FUNCTION model.enqueue_batch(queue text, messages jsonb)
+RETURNS TABLE (ordinality int, outbox_id uuid, sequence_id bigint, created boolean) LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	defaults jsonb := '{"headers": {}, "priority": 0}';
+	names text[] := '{event_type,payload,aggregate_type,aggregate_id,partition_key,idempotency_key,event_id,headers,routing_key,priority,deliver_at,max_attempts}';
+	element jsonb;
+	elements jsonb[] := '{}';
+BEGIN
+	PERFORM model.refuse_null(queue IS NULL OR messages IS NULL);
+	PERFORM model.refuse_bad(jsonb_typeof(messages) <> 'array');
+	FOR element IN SELECT e FROM jsonb_array_elements(messages) e LOOP
+		PERFORM model.refuse_bad(jsonb_typeof(element) <> 'object');
+		PERFORM model.refuse_bad(EXISTS (
+			SELECT FROM jsonb_each(element) f
+			WHERE f.key <> ALL (names)
+				OR f.key NOT IN ('payload', 'headers', 'priority', 'max_attempts') AND jsonb_typeof(f.value) NOT IN ('string', 'null')
+				OR f.key IN ('priority', 'max_attempts') AND jsonb_typeof(f.value) NOT IN ('number', 'null')
+				OR f.key IN ('priority', 'max_attempts') AND jsonb_typeof(f.value) = 'number'
+					AND (f.value #>> '{}')::numeric % 1 <> 0));
+		-- JSON null means the argument's default; but a payload may be JSON null.
+		element := defaults || (SELECT coalesce(jsonb_object_agg(f.key, f.value), '{}') FROM jsonb_each(element) f
+			WHERE f.key = 'payload' OR jsonb_typeof(f.value) <> 'null');
+		PERFORM model.check_message(element ->> 'event_type', element -> 'payload', queue, element -> 'headers',
+			(element ->> 'priority')::int, (element ->> 'deliver_at')::timestamptz, (element ->> 'max_attempts')::int);
+		PERFORM (element ->> 'event_id')::uuid;
+		elements := elements || element;
+	END LOOP;
+	PERFORM model.hold_queue(queue);
+	FOR i IN 1 .. cardinality(elements) LOOP
+		element := elements[i];
+		RETURN QUERY SELECT i, e.* FROM model.enqueue_nth(i, element ->> 'event_type', element -> 'payload', queue,
+			element ->> 'aggregate_type', element ->> 'aggregate_id', element ->> 'partition_key',
+			element ->> 'idempotency_key', (element ->> 'event_id')::uuid, element -> 'headers', element ->> 'routing_key',
+			(element ->> 'priority')::int, (element ->> 'deliver_at')::timestamptz, (element ->> 'max_attempts')::int) e;
+	END LOOP;
+END $$;
+
+-- Born leased, unless claim could not have leased it.
+CREATE FUNCTION model.enqueue_and_claim(worker_id text, event_type text, payload jsonb, queue text = 'default',
+	aggregate_type text = NULL, aggregate_id text = NULL, partition_key text = NULL, idempotency_key text = NULL,
+	event_id uuid = NULL, headers jsonb = '{}', routing_key text = NULL, priority int = 0, max_attempts int = NULL,
+	lease interval = NULL)
+RETURNS TABLE (outbox_id uuid, sequence_id bigint, created boolean, lease_token uuid, lease_expires_at timestamptz)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	q model.queues;
+BEGIN
+	PERFORM model.refuse_null(worker_id IS NULL);
+	PERFORM model.refuse_bad(worker_id = '' OR lease <= '0');
+	PERFORM model.check_message(event_type, payload, queue, headers, priority, NULL, max_attempts);
+	q := model.hold_queue(queue);
+	SELECT * INTO outbox_id, sequence_id, created FROM model.enqueue_nth(1, event_type, payload, queue, aggregate_type,
+		aggregate_id, partition_key, idempotency_key, event_id, headers, routing_key, priority, NULL, max_attempts);
+	IF created AND NOT q.paused THEN
+		lease_token := model.chosen_token(1);
+		lease_expires_at := model.after(coalesce(lease, q.lease));
+		UPDATE model.pending p SET claimed_by = worker_id, claimed_at = model.clock(), lease_token = lease_token,
+			lease_expires_at = lease_expires_at
+		WHERE p.outbox_id = outbox_id;
+	END IF;
+	RETURN NEXT;
+END $$;
+
+---------------------------------------------------------------- worker
+
+-- In REPEATABLE READ and above claim returns what the transaction's snapshot sees; the
+-- driver has put that snapshot into model.snapshot. Of its own the caller sees all.
+CREATE FUNCTION model.may_see(id uuid) RETURNS boolean LANGUAGE sql AS $$
+	SELECT coalesce(current_setting('model.snapshot', true), '') = ''
+		OR EXISTS (SELECT FROM model.messages m WHERE m.outbox_id = id AND (m.made_in = pg_current_xact_id()
+			OR pg_visible_in_snapshot(m.made_in, current_setting('model.snapshot')::pg_snapshot)))
+$$;
+
+CREATE FUNCTION model.claim(worker_id text, batch_size int = 10, lease interval = NULL, queues text[] = NULL,
+	wait interval = '0')
+RETURNS TABLE (outbox_id uuid, queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text,
+	partition_key text, sequence_id bigint, idempotency_key text, routing_key text, priority int,
+	payload jsonb, headers jsonb, attempt_count int, max_attempts int, created_at timestamptz,
+	lease_token uuid, lease_expires_at timestamptz)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	now timestamptz := model.clock();
+	taken int := 0;
+	q model.queues;
+	p model.pending;
+BEGIN
+	PERFORM model.refuse_null(worker_id IS NULL OR batch_size IS NULL OR wait IS NULL);
+	PERFORM model.refuse_bad(worker_id = '' OR batch_size < 1 OR lease <= '0' OR wait < '0');
+	IF wait > '0' THEN PERFORM model.refuse('0A000', 'not in this version'); END IF;
+	FOR q IN SELECT * FROM model.known_queues(coalesce(queues, '{default}')) LOOP
+		CONTINUE WHEN q.paused;
+		WHILE taken < batch_size LOOP
+			-- The next row that is due, and unleased or expired: greatest priority first, in it
+			-- what has been claimable longest. A row that another session holds is passed by;
+			-- so is one with a past that cannot be recorded, because the ledger says it ended.
+			SELECT x.* INTO p FROM model.pending x
+			WHERE x.queue = q.queue AND x.next_attempt_at <= now
+				AND (x.lease_token IS NULL OR x.lease_expires_at <= now)
+				AND model.may_see(x.outbox_id)
+				AND NOT (model.has_ended(x.outbox_id) AND (x.lease_token IS NOT NULL OR model.is_used_up(x)))
+			ORDER BY x.priority DESC, greatest(x.next_attempt_at, x.lease_expires_at), model.chosen_rank(x.outbox_id)
+			LIMIT 1 FOR UPDATE SKIP LOCKED;
+			EXIT WHEN NOT FOUND;
+			IF p.lease_token IS NOT NULL THEN
+				CONTINUE WHEN NOT model.record_lost(p, worker_id, p.next_attempt_at);
+			ELSIF model.is_used_up(p) THEN
+				PERFORM model.append(p, 'FAILED', worker_id, 'RETRIES_EXHAUSTED', '*');
+				PERFORM model.finish(p);
+				CONTINUE;
+			END IF;
+			taken := taken + 1;
+			UPDATE model.pending x SET claimed_by = worker_id, claimed_at = now, lease_token = model.chosen_token(taken),
+				lease_expires_at = model.after(coalesce(lease, q.lease))
+			WHERE x.outbox_id = p.outbox_id RETURNING x.* INTO p;
+			RETURN QUERY SELECT m.outbox_id, m.queue, m.event_id, m.event_type, m.aggregate_type, m.aggregate_id,
+					m.partition_key, m.sequence_id, m.idempotency_key, m.routing_key, m.priority::int, m.payload, m.headers,
+					p.attempt_count, model.ceiling(p), m.created_at, p.lease_token, p.lease_expires_at
+				FROM model.messages m WHERE m.outbox_id = p.outbox_id;
+		END LOOP;
+	END LOOP;
+END $$;
+
+CREATE FUNCTION model.complete(outbox_id uuid, lease_token uuid, worker_id text, state outbox.attempt_state,
+	reference text = NULL, response_code text = NULL, error_code text = NULL, error_message text = NULL,
+	latency_ms int = NULL, retry_delay interval = NULL)
+RETURNS TABLE (attempt_no int, recorded outbox.attempt_state, next_attempt_at timestamptz)
+LANGUAGE plpgsql AS $$
+DECLARE
+	p model.pending;
+BEGIN
+	PERFORM model.refuse_null(outbox_id IS NULL OR lease_token IS NULL OR worker_id IS NULL OR state IS NULL);
+	PERFORM model.refuse_bad(worker_id = '' OR latency_ms < 0 OR retry_delay < '0');
+	IF state = 'ZOMBIE_REQUEUE' THEN PERFORM model.refuse('P7003', 'INVALID_STATE'); END IF;
+	p := model.lock_lease(outbox_id, lease_token, worker_id, true);
+	IF model.has_ended(outbox_id) THEN PERFORM model.refuse('P7001', 'ALREADY_TERMINAL'); END IF;
+	recorded := state;
+	IF state = 'RETRYABLE' AND model.attempts_of(outbox_id) + 1 >= model.ceiling(p) THEN
+		recorded := 'FAILED';
+		error_code := coalesce(error_code, 'RETRIES_EXHAUSTED');
+	END IF;
+	attempt_no := model.append(p, recorded, worker_id, error_code, error_message, reference, response_code, latency_ms);
+	IF recorded = 'RETRYABLE' THEN
+		next_attempt_at := model.after(coalesce(retry_delay, model.backoff(p.queue, attempt_no, outbox_id)));
+		PERFORM model.unlease(p, attempt_no, next_attempt_at);
+	ELSE
+		PERFORM model.finish(p);
+	END IF;
+	RETURN NEXT;
+END $$;
+
+CREATE FUNCTION model.refuse_unlike(arrays_length int, VARIADIC lengths int[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM model.refuse_bad(EXISTS (SELECT FROM unnest(lengths) l WHERE l <> arrays_length));
+END $$;
+
+-- Each item as complete would have it, in the order of outbox_id (that is the order of
+-- the locks); a refused one answers with its SQLSTATE and, where the try was recorded
+-- under this very token, with what was recorded.
+CREATE FUNCTION model.complete_batch(worker_id text, outbox_ids uuid[], lease_tokens uuid[], states outbox.attempt_state[],
+	refs text[] = NULL, response_codes text[] = NULL, error_codes text[] = NULL, error_messages text[] = NULL,
+	latencies_ms int[] = NULL, retry_delays interval[] = NULL)
+RETURNS TABLE (outbox_id uuid, attempt_no int, recorded outbox.attempt_state, next_attempt_at timestamptz, error text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	attempt_nos int[] := '{}';
+	recordeds outbox.attempt_state[] := '{}';
+	dues timestamptz[] := '{}';
+	errors text[] := '{}';
+	done record;
+	i int;
+BEGIN
+	PERFORM model.refuse_null(worker_id IS NULL OR outbox_ids IS NULL OR lease_tokens IS NULL OR states IS NULL);
+	PERFORM model.refuse_bad(worker_id = '' OR greatest(array_ndims(outbox_ids), array_ndims(lease_tokens),
+		array_ndims(states), array_ndims(refs), array_ndims(response_codes), array_ndims(error_codes),
+		array_ndims(error_messages), array_ndims(latencies_ms), array_ndims(retry_delays)) > 1);
+	PERFORM model.refuse_unlike(cardinality(outbox_ids), cardinality(lease_tokens), cardinality(states), cardinality(refs),
+		cardinality(response_codes), cardinality(error_codes), cardinality(error_messages), cardinality(latencies_ms),
+		cardinality(retry_delays));
+	FOR i IN SELECT n FROM unnest(outbox_ids) WITH ORDINALITY u(id, n) ORDER BY id, n LOOP
+		BEGIN
+			SELECT c.* INTO done FROM model.complete(outbox_ids[i], lease_tokens[i], worker_id, states[i], refs[i],
+				response_codes[i], error_codes[i], error_messages[i], latencies_ms[i], retry_delays[i]) c;
+			dues[i] := done.next_attempt_at;
+			attempt_nos[i] := done.attempt_no;
+			recordeds[i] := done.recorded;
+		EXCEPTION WHEN OTHERS THEN
+			errors[i] := SQLSTATE;
+			IF SQLSTATE = 'P7002' THEN
+				SELECT a.attempt_no, a.state INTO done FROM model.attempts a
+				WHERE a.outbox_id = outbox_ids[i] AND a.lease_token = lease_tokens[i];
+				attempt_nos[i] := done.attempt_no;
+				recordeds[i] := done.state;
+			ELSIF SQLSTATE = 'P7001' THEN
+				-- It held the lease: its row stays locked, as those of the others do.
+				PERFORM FROM model.pending x WHERE x.outbox_id = outbox_ids[i] FOR UPDATE;
+			END IF;
+		END;
+	END LOOP;
+	RETURN QUERY SELECT outbox_ids[n], attempt_nos[n], recordeds[n], dues[n], errors[n]
+		FROM generate_series(1, cardinality(outbox_ids)) n;
+END $$;
+
+-- renew and release, for one item: its answer, or its error. They never wait.
+CREATE FUNCTION model.renew_one(worker_id text, id uuid, token uuid, lease interval, OUT expires timestamptz, OUT error text)
+LANGUAGE plpgsql AS $$
+DECLARE
+	p model.pending;
+BEGIN
+	PERFORM model.refuse_null(id IS NULL OR token IS NULL);
+	p := model.lock_lease(id, token, worker_id, false);
+	expires := greatest(p.lease_expires_at, model.after(coalesce(lease, (model.known_queue(p.queue)).lease)));
+	UPDATE model.pending SET lease_expires_at = expires WHERE outbox_id = id;
+EXCEPTION WHEN OTHERS THEN
+	error := SQLSTATE;
+END $$;
+
+CREATE FUNCTION model.release_one(worker_id text, id uuid, token uuid, delay interval, OUT due timestamptz, OUT error text)
+LANGUAGE plpgsql AS $$
+DECLARE
+	p model.pending;
+BEGIN
+	PERFORM model.refuse_null(id IS NULL OR token IS NULL);
+	p := model.lock_lease(id, token, worker_id, false);
+	due := model.after(delay);
+	PERFORM model.unlease(p, 0, due);
+EXCEPTION WHEN OTHERS THEN
+	error := SQLSTATE;
+	due := NULL;
+END $$;
+
+CREATE FUNCTION model.renew(worker_id text, outbox_ids uuid[], lease_tokens uuid[], lease interval = NULL)
+RETURNS TABLE (outbox_id uuid, lease_expires_at timestamptz, error text) LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM model.refuse_null(worker_id IS NULL OR outbox_ids IS NULL OR lease_tokens IS NULL);
+	PERFORM model.refuse_bad(worker_id = '' OR lease <= '0' OR greatest(array_ndims(outbox_ids), array_ndims(lease_tokens)) > 1);
+	PERFORM model.refuse_unlike(cardinality(outbox_ids), cardinality(lease_tokens));
+	FOR i IN 1 .. cardinality(outbox_ids) LOOP
+		outbox_id := outbox_ids[i];
+		SELECT * INTO lease_expires_at, error FROM model.renew_one(worker_id, outbox_ids[i], lease_tokens[i], lease);
+		RETURN NEXT;
+	END LOOP;
+END $$;
+
+CREATE FUNCTION model.release(worker_id text, outbox_ids uuid[], lease_tokens uuid[], delay interval = '0')
+RETURNS TABLE (outbox_id uuid, next_attempt_at timestamptz, error text) LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM model.refuse_null(worker_id IS NULL OR outbox_ids IS NULL OR lease_tokens IS NULL OR delay IS NULL);
+	PERFORM model.refuse_bad(worker_id = '' OR delay < '0' OR greatest(array_ndims(outbox_ids), array_ndims(lease_tokens)) > 1);
+	PERFORM model.refuse_unlike(cardinality(outbox_ids), cardinality(lease_tokens));
+	FOR i IN 1 .. cardinality(outbox_ids) LOOP
+		outbox_id := outbox_ids[i];
+		SELECT * INTO next_attempt_at, error FROM model.release_one(worker_id, outbox_ids[i], lease_tokens[i], delay);
+		RETURN NEXT;
+	END LOOP;
+END $$;
+
+-- Which of the expired leases come first is not said. One that cannot be repaired,
+-- because the ledger says that the message ended, stops no other.
+CREATE FUNCTION model.repair_expired_leases(batch_size int = 100, worker_id text = 'outbox repair', queues text[] = NULL)
+RETURNS TABLE (outbox_id uuid, attempt_no int, state outbox.attempt_state, lost_by text) LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	now timestamptz := model.clock();
+	repaired int := 0;
+	p model.pending;
+BEGIN
+	PERFORM model.refuse_null(worker_id IS NULL OR batch_size IS NULL);
+	PERFORM model.refuse_bad(worker_id = '' OR batch_size < 1);
+	IF queues IS NOT NULL THEN PERFORM model.known_queues(queues); END IF;
+	WHILE repaired < batch_size LOOP
+		SELECT x.* INTO p FROM model.pending x
+		WHERE x.lease_expires_at <= now AND (queues IS NULL OR x.queue = ANY (queues)) AND NOT model.has_ended(x.outbox_id)
+		ORDER BY model.chosen_rank(x.outbox_id)
+		LIMIT 1 FOR UPDATE SKIP LOCKED;
+		EXIT WHEN NOT FOUND;
+		PERFORM model.record_lost(p, worker_id, model.after((model.known_queue(p.queue)).repair_delay));
+		repaired := repaired + 1;
+		RETURN QUERY SELECT a.outbox_id, a.attempt_no, a.state, a.worker_id FROM model.attempts a
+			WHERE a.outbox_id = p.outbox_id ORDER BY a.attempt_no DESC LIMIT 1;
+	END LOOP;
+END $$;
+
+---------------------------------------------------------------- operator
+
+CREATE FUNCTION model.check_settings(max_attempts int, lease interval, backoff_base interval, backoff_cap interval,
+	backoff_jitter real, repair_delay interval, ordering text, on_dead_head text, validator text, max_in_flight int)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM model.refuse_bad(max_attempts < 1 OR lease <= '0' OR backoff_base < '0' OR backoff_cap < '0'
+		OR repair_delay < '0' OR backoff_jitter NOT BETWEEN 0 AND 1
+		OR ordering NOT IN ('none', 'numbered', 'fifo') OR on_dead_head NOT IN ('continue', 'block'));
+	IF ordering = 'fifo' OR on_dead_head = 'block' OR validator IS NOT NULL OR max_in_flight IS NOT NULL THEN
+		PERFORM model.refuse('0A000', 'not in this version');
+	END IF;
+END $$;
+
+CREATE FUNCTION model.create_queue(queue text, max_attempts int = 20, lease interval = '30 seconds',
+	backoff_base interval = '1 second', backoff_cap interval = '15 minutes', backoff_jitter real = 0,
+	repair_delay interval = '1 second', ordering text = 'none', on_dead_head text = 'continue',
+	validator text = NULL, paused boolean = false, max_in_flight int = NULL)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM model.refuse_null(num_nulls(queue, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering,
+		on_dead_head, paused) > 0);
+	PERFORM model.refuse_bad(octet_length(queue) NOT BETWEEN 1 AND 63);
+	PERFORM model.check_settings(max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering,
+		on_dead_head, validator, max_in_flight);
+	INSERT INTO model.queues VALUES (queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay,
+		ordering, on_dead_head, validator, paused, max_in_flight, model.clock()) ON CONFLICT DO NOTHING;
+	IF NOT FOUND THEN PERFORM model.refuse('42710', 'it exists'); END IF;
+END $$;
+
+-- NULL keeps a setting; max_attempts: -1 keeps it, NULL = no ceiling.
+CREATE FUNCTION model.alter_queue(queue text, max_attempts int = -1, lease interval = NULL, backoff_base interval = NULL,
+	backoff_cap interval = NULL, backoff_jitter real = NULL, repair_delay interval = NULL, ordering text = NULL,
+	on_dead_head text = NULL, validator text = NULL, paused boolean = NULL, max_in_flight int = NULL)
+RETURNS void LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+BEGIN
+	PERFORM model.refuse_null(queue IS NULL);
+	PERFORM model.known_queue(queue);
+	PERFORM model.check_settings(nullif(max_attempts, -1), lease, backoff_base, backoff_cap, backoff_jitter, repair_delay,
+		ordering, on_dead_head, validator, max_in_flight);
+	UPDATE model.queues q SET
+		max_attempts = CASE max_attempts WHEN -1 THEN q.max_attempts ELSE max_attempts END,
+		lease = coalesce(lease, q.lease), backoff_base = coalesce(backoff_base, q.backoff_base),
+		backoff_cap = coalesce(backoff_cap, q.backoff_cap), backoff_jitter = coalesce(backoff_jitter, q.backoff_jitter),
+		repair_delay = coalesce(repair_delay, q.repair_delay), ordering = coalesce(ordering, q.ordering),
+		on_dead_head = coalesce(on_dead_head, q.on_dead_head), paused = coalesce(paused, q.paused)
+	WHERE q.queue = queue;
+	IF NOT FOUND THEN PERFORM model.refuse('P7004', 'QUEUE_NOT_FOUND'); END IF;	-- dropped while this waited
+END $$;
+
+CREATE FUNCTION model.pause(queue text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM model.alter_queue(queue, paused => true);
+END $$;
+
+CREATE FUNCTION model.resume(queue text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM model.alter_queue(queue, paused => false);
+END $$;
+
+CREATE FUNCTION model.drop_queue(queue text) RETURNS void LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+BEGIN
+	PERFORM model.refuse_null(queue IS NULL);
+	PERFORM model.known_queue(queue);
+	IF NOT pg_try_advisory_xact_lock(hashtextextended(queue, 0))
+		OR EXISTS (SELECT FROM model.pending p WHERE p.queue = queue) THEN
+		PERFORM model.refuse('55006', 'pending messages, committed or not yet');
+	END IF;
+	DELETE FROM model.queues q WHERE q.queue = queue;
+END $$;
+
+CREATE FUNCTION model.refuse_cancel(p model.pending, force boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF p.outbox_id IS NULL THEN PERFORM model.refuse('P7005', 'NOT_PENDING'); END IF;
+	IF p.lease_expires_at > model.clock() AND NOT force THEN PERFORM model.refuse('55006', 'a live lease'); END IF;
+	IF model.has_ended(p.outbox_id) THEN PERFORM model.refuse('P7001', 'ALREADY_TERMINAL'); END IF;
+END $$;
+
+-- Like a worker's: what can be refused is refused before the lock, and looked at again after it.
+CREATE FUNCTION model.cancel(outbox_id uuid, reason text, force boolean = false) RETURNS int LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	p model.pending;
+	number int;
+BEGIN
+	PERFORM model.refuse_null(outbox_id IS NULL OR reason IS NULL OR force IS NULL);
+	PERFORM model.refuse_bad(reason = '');
+	SELECT * INTO p FROM model.pending x WHERE x.outbox_id = outbox_id;
+	PERFORM model.refuse_cancel(p, force);
+	SELECT * INTO p FROM model.pending x WHERE x.outbox_id = outbox_id FOR UPDATE;
+	PERFORM model.refuse_cancel(p, force);
+	number := model.append(p, 'FAILED', current_user, 'CANCELLED', reason);
+	PERFORM model.finish(p);
+	RETURN number;
+END $$;
+
+CREATE FUNCTION model.replay(outbox_id uuid, deliver_at timestamptz = NULL) RETURNS uuid LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	m model.messages;
+BEGIN
+	PERFORM model.refuse_null(outbox_id IS NULL);
+	IF NOT EXISTS (SELECT FROM model.attempts a WHERE a.outbox_id = outbox_id AND a.state = 'FAILED') THEN
+		PERFORM model.refuse('P7005', 'NOT_PENDING');
+	END IF;
+	PERFORM model.refuse_bad(NOT isfinite(deliver_at));
+	INSERT INTO model.replays VALUES (outbox_id) ON CONFLICT DO NOTHING;
+	IF NOT FOUND THEN PERFORM model.refuse('P7005', 'NOT_PENDING'); END IF;
+	SELECT * INTO m FROM model.messages x WHERE x.outbox_id = outbox_id;
+	PERFORM model.hold_queue(m.queue);
+	-- Not the idempotency key: a replay is no repetition of what was said.
+	RETURN (SELECT w.id FROM model.write(1, m.event_type, m.payload, m.queue, m.aggregate_type, m.aggregate_id,
+		m.partition_key, NULL, m.event_id, m.headers, m.routing_key, m.priority, deliver_at, m.max_attempts, outbox_id) w);
+END $$;
+
+---------------------------------------------------------------- what CREATE EXTENSION made
+
+INSERT INTO model.queues VALUES ('default', 20, '30 seconds', '1 second', '15 minutes', 0, '1 second', 'none', 'continue',
+	NULL, false, NULL, (SELECT q.created_at FROM outbox.queues q WHERE q.queue = 'default'));
+
+---------------------------------------------------------------- what an operator sees
+
+CREATE VIEW model.dead_letters AS
+	SELECT a.outbox_id, m.queue, m.event_id, m.created_at, a.created_at AS died_at, a.error_code, a.error_message,
+		a.attempt_no AS attempts, a.worker_id, a.recorded_by, m.replay_of, a.slack
+	FROM model.attempts a JOIN model.messages m USING (outbox_id)
+	WHERE a.state = 'FAILED' AND NOT EXISTS (SELECT FROM model.replays r WHERE r.outbox_id = a.outbox_id);
+
+CREATE VIEW model.operational_status AS
+	SELECT p.outbox_id, p.queue,
+		CASE
+			WHEN p.lease_expires_at > clock_timestamp() THEN 'leased'
+			WHEN p.lease_expires_at IS NOT NULL THEN 'expired'
+			WHEN p.next_attempt_at > clock_timestamp() THEN 'scheduled'
+			ELSE 'due'
+		END AS state,
+		a.attempt_no AS last_attempt_no, a.state AS last_attempt_state, '0'::interval AS slack
+	FROM model.pending p
+	LEFT JOIN model.attempts a ON a.outbox_id = p.outbox_id AND a.attempt_no = model.attempts_of(p.outbox_id);
+
+CREATE VIEW model.status AS
+	SELECT q.queue, q.paused, count(s) AS pending_count,
+		count(s) FILTER (WHERE s.state = 'due') AS due_unleased_count,
+		count(s) FILTER (WHERE s.state = 'leased') AS leased_count,
+		count(s) FILTER (WHERE s.state = 'expired') AS expired_lease_count,
+		count(s) FILTER (WHERE s.state = 'scheduled') AS scheduled_count,
+		(SELECT count(*) FROM model.dead_letters d WHERE d.queue = q.queue) AS dead_count,
+		'0'::interval AS slack
+	FROM model.queues q LEFT JOIN model.operational_status s USING (queue)
+	GROUP BY q.queue, q.paused;

@@ -1,0 +1,138 @@
+# A streaming standby, and read-only transactions.
+#
+# Proves: on a standby the tables and views can be read and every function that writes
+# says 25006, at once and without a crash; the same in a read-only transaction; after
+# promotion everything works on, open leases included, and those of dead workers are
+# repaired. (B39)
+use strict;
+use warnings;
+
+use OutboxTest;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $primary = new_node('primary', streaming => 1);
+
+$primary->safe_psql('postgres', q{
+	SELECT outbox.create_queue('numbered', ordering => 'numbered');
+	SELECT outbox.create_queue('empty');
+	SELECT outbox.alter_queue('default', repair_delay => '1 hour');
+	SELECT outbox.enqueue('m' || g, '1') FROM generate_series(1, 6) g;
+	SELECT outbox.enqueue('n', '1', 'numbered', partition_key => 'p', idempotency_key => 'n');
+	SELECT outbox.maintain();
+	CREATE TABLE held AS SELECT event_type, outbox_id, lease_token FROM outbox.claim('holder', 4, '1 day');
+	SELECT outbox.complete(outbox_id, lease_token, 'holder', 'FAILED') FROM held WHERE event_type = 'm4';
+	UPDATE outbox.pending p SET lease_expires_at = clock_timestamp() - interval '1 second'
+	FROM held WHERE held.outbox_id = p.outbox_id AND held.event_type = 'm3';
+});
+$primary->backup('backup');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($primary, 'backup', has_streaming => 1);
+$standby->start;
+$primary->safe_psql('postgres', q{SELECT outbox.enqueue('streamed', '1')});
+$primary->wait_for_catchup($standby, 'replay', $primary->lsn('flush'));
+
+# ---------------------------------------------------------------- reading
+
+is_deeply(checksums($standby, 'postgres'), checksums($primary, 'postgres'), 'the standby shows the same rows');
+is($standby->safe_psql('postgres', q{
+		SELECT due_unleased_count, leased_count, expired_lease_count, scheduled_count, dead_count FROM outbox.status WHERE queue = 'default'}),
+	'3|2|1|0|1', 'status');
+is($standby->safe_psql('postgres', q{SELECT string_agg(state, ' ' ORDER BY outbox_id) FROM outbox.operational_status WHERE queue = 'default'}),
+	'leased leased expired due due due', 'operational_status');
+is($standby->safe_psql('postgres', q{SELECT event_type FROM outbox.messages JOIN outbox.dead_letters USING (outbox_id, event_type)}), 'm4', 'dead_letters');
+is($standby->safe_psql('postgres', q{SELECT next_sequence_id FROM outbox.sequences}), '2', 'sequences');
+is($standby->safe_psql('postgres', q{SELECT outbox.backoff('default', 3)}), '00:00:04', 'backoff()');
+is($standby->safe_psql('postgres', q{SELECT count(*) FROM outbox.check() WHERE problem NOT LIKE '%worker%'}), '0', 'check()');
+like($standby->safe_psql('postgres', q{SELECT outbox.state_diagram()}), qr/^digraph/, 'state_diagram()');
+
+# ---------------------------------------------------------------- writing
+
+my $id = $primary->safe_psql('postgres', q{SELECT outbox_id FROM held WHERE event_type = 'm1'});
+my $token = $primary->safe_psql('postgres', q{SELECT lease_token FROM held WHERE event_type = 'm1'});
+my $dead = $primary->safe_psql('postgres', q{SELECT outbox_id FROM held WHERE event_type = 'm4'});
+my $arrays = "ARRAY['$id']::uuid[], ARRAY['$token']::uuid[]";
+my %writes = (
+	enqueue => [ q{outbox.enqueue('e', '1')}, q{outbox.enqueue('e', '1', 'numbered', partition_key => 'p', idempotency_key => 'n')} ],
+	enqueue_batch => [ q{outbox.enqueue_batch('default', '[{"event_type": "e", "payload": 1}]')}, q{outbox.enqueue_batch('default', '[]')} ],
+	enqueue_and_claim => [q{outbox.enqueue_and_claim('w', 'e', '1')}],
+	claim => [ q{outbox.claim('w')}, q{outbox.claim('w', queues => ARRAY['empty'])}, q{outbox.claim('w', queues => ARRAY[]::text[])} ],
+	complete => [qq{outbox.complete('$id', '$token', 'holder', 'DISPATCHED')}],
+	complete_batch => [ qq{outbox.complete_batch('holder', $arrays, ARRAY['DISPATCHED'])},
+		q{outbox.complete_batch('w', ARRAY[]::uuid[], ARRAY[]::uuid[], ARRAY[]::outbox.attempt_state[])} ],
+	renew => [ qq{outbox.renew('holder', $arrays)}, q{outbox.renew('holder', ARRAY[]::uuid[], ARRAY[]::uuid[])} ],
+	release => [ qq{outbox.release('holder', $arrays)}, q{outbox.release('holder', ARRAY[]::uuid[], ARRAY[]::uuid[])} ],
+	repair_expired_leases => [ q{outbox.repair_expired_leases()}, q{outbox.repair_expired_leases(queues => ARRAY['empty'])} ],
+	create_queue => [q{outbox.create_queue('new')}],
+	alter_queue => [q{outbox.alter_queue('default', max_attempts => 3)}],
+	drop_queue => [q{outbox.drop_queue('empty')}],
+	pause => [q{outbox.pause('default')}],
+	resume => [q{outbox.resume('default')}],
+	cancel => [qq{outbox.cancel('$id', 'no', true)}],
+	replay => [qq{outbox.replay('$dead')}],
+	maintain => [q{outbox.maintain()}]);
+
+my $functions = $primary->safe_psql('postgres', q{
+	SELECT DISTINCT proname FROM pg_proc
+	WHERE pronamespace = 'outbox'::regnamespace AND provolatile = 'v' AND prorettype <> 'trigger'::regtype ORDER BY 1});
+is(join("\n", sort keys %writes), $functions, 'every volatile function is tried');
+
+my $sums = checksums($primary, 'postgres');
+foreach my $function (sort keys %writes)
+{
+	foreach my $call (@{ $writes{$function} })
+	{
+		is(sqlstate($standby, "SELECT $call"), '25006', "standby: $call");
+		is(sqlstate($primary, "BEGIN READ ONLY; SELECT $call"), '25006', "read-only transaction: $call");
+	}
+}
+# The session can go on at once.
+is($standby->safe_psql('postgres', q{
+		DO $$ BEGIN PERFORM outbox.claim('w'); EXCEPTION WHEN read_only_sql_transaction THEN NULL; END $$;
+		SELECT count(*) FROM outbox.messages}), '8', 'the session can go on');
+
+# A transaction that becomes read-only, and a server that is so for a while.
+is(sqlstate($primary, q{BEGIN; SELECT outbox.enqueue('e', '1'); SET TRANSACTION READ ONLY; SELECT outbox.claim('w')}), '25006', 'read-only from here on');
+$primary->append_conf('postgresql.conf', 'default_transaction_read_only = on');
+$primary->reload;
+$primary->poll_query_until('postgres', q{SELECT current_setting('default_transaction_read_only') = 'on'}) or die;
+is(sqlstate($primary, q{SELECT outbox.claim('w')}), '25006', 'default_transaction_read_only');
+$primary->adjust_conf('postgresql.conf', 'default_transaction_read_only', 'off');
+$primary->reload;
+$primary->poll_query_until('postgres', q{SELECT current_setting('default_transaction_read_only') = 'off'}) or die;
+is_deeply(checksums($primary, 'postgres'), $sums, 'none of that changed anything');
+
+# ---------------------------------------------------------------- promotion
+
+# A session that stays on the standby across its promotion.
+my $session = session($standby);
+my ($out, $error) = $session->query(q{SELECT outbox.claim('early')});
+is($error, 1, 'refused before');
+$session->{stderr} = '';
+
+$primary->wait_for_catchup($standby, 'replay', $primary->lsn('flush'));
+$primary->stop('immediate');
+$standby->promote;
+
+is_deeply(checksums($standby, 'postgres'), $sums, 'promoted: nothing lost');
+is($standby->safe_psql('postgres', q{SELECT attempt_no, state, lost_by FROM outbox.repair_expired_leases()}), '1|ZOMBIE_REQUEUE|holder', 'a lease that had run out is repaired');
+is($session->query(q{SELECT event_type FROM outbox.claim('early', 1)}), 'm5', 'that session works on, without a restart');
+is($session->{stderr}, '', '... and without a complaint');
+$session->quit;
+is($standby->safe_psql('postgres', qq{SELECT attempt_no FROM outbox.complete('$id', '$token', 'holder', 'DISPATCHED')}), '1', 'an open lease is completed under its token');
+is($standby->safe_psql('postgres', q{
+		UPDATE outbox.pending SET lease_expires_at = clock_timestamp() - interval '1 second' WHERE claimed_by = 'holder';
+		SELECT event_type, attempt_count FROM outbox.claim('next') ORDER BY 1}),
+	"m2|1\nm6|0\nstreamed|0", 'one that runs out afterwards is claimed anew');
+is($standby->safe_psql('postgres', q{SELECT created FROM outbox.enqueue('n', '1', 'numbered', partition_key => 'p', idempotency_key => 'n')}), 'f', 'keys are known');
+is($standby->safe_psql('postgres', q{SELECT sequence_id FROM outbox.enqueue('n', '1', 'numbered', partition_key => 'p')}), '2', 'numbers go on');
+is($standby->safe_psql('postgres', q{SELECT max(outbox_id::text) = (SELECT outbox_id::text FROM outbox.messages WHERE sequence_id = 2) FROM outbox.messages}), 't', 'ids go on');
+is($standby->safe_psql('postgres', qq{SELECT outbox.replay('$dead') IS NOT NULL}), 't', 'a dead letter is replayed');
+is(sqlstate($standby, 'DELETE FROM outbox.messages'), 'P0001', 'append-only');
+is($standby->safe_psql('postgres', q{SELECT count(*) >= 0 FROM outbox.maintain()}), 't', 'maintain()');
+consistent($standby, 'consistent');
+
+$standby->stop('fast');
+unlike(slurp_file($_->logfile), qr/terminated by signal|PANIC|TRAP/, $_->name . ': no crash') foreach $primary, $standby;
+done_testing();

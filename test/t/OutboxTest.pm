@@ -1,0 +1,209 @@
+# What the TAP tests share: clusters with the extension in them, sessions that wait,
+# seeds, and the questions that every test asks in the end.
+package OutboxTest;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+our @EXPORT = qw(new_node seed session start_query wait_until_blocked
+	result_of sqlstate checksums catalogue consistent);
+
+# A started cluster with the extension in database postgres. Options: conf (lines),
+# streaming, extension => 0.
+sub new_node
+{
+	my ($name, %options) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+
+	$node->init(
+		extra => [ '--encoding=UTF8', '--locale=C.UTF-8' ],
+		$options{streaming} ? (allows_streaming => 1) : ());
+	$node->append_conf('postgresql.conf', "log_statement = none");
+	$node->append_conf('postgresql.conf', "timezone = 'UTC'");
+	$node->append_conf('postgresql.conf', "max_prepared_transactions = 20");
+	$node->append_conf('postgresql.conf', "max_connections = 40");
+	$node->append_conf('postgresql.conf', "shared_buffers = '32MB'");
+	$node->append_conf('postgresql.conf', $options{conf}) if $options{conf};
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION outbox')
+		unless defined $options{extension} && !$options{extension};
+	return $node;
+}
+
+# The seed of a random test: printed, and taken from OUTBOX_TEST_SEED.
+sub seed
+{
+	my $seed = $ENV{OUTBOX_TEST_SEED} // int(rand(2**31));
+
+	die "OUTBOX_TEST_SEED must be a number" unless $seed =~ /^\d+$/;
+	diag("seed $seed (OUTBOX_TEST_SEED=$seed repeats it)");
+	srand($seed);
+	return $seed;
+}
+
+# A psql that stays, whatever errors it meets. The time limit is a query's, not the
+# session's.
+sub session
+{
+	my ($node, %options) = @_;
+	my $session = $node->background_psql($options{database} // 'postgres', on_error_stop => 0);
+
+	$session->set_query_timer_restart;
+	return $session;
+}
+
+# Sends a statement and does not wait for its end.
+my $started = 0;
+
+sub start_query
+{
+	my ($session, $sql) = @_;
+
+	$session->{outbox_pid} = $session->query('SELECT pg_backend_pid()');
+	$session->{outbox_tag} = 'query ' . ++$started;
+	$session->query_until(qr/started\n/, "\\echo started\n$sql /* $session->{outbox_tag} */;\n");
+	return;
+}
+
+# Until that statement waits for a lock; fails if it ends without having waited.
+sub wait_until_blocked
+{
+	my ($node, $session, $name) = @_;
+	my $row = "FROM pg_stat_activity WHERE pid = $session->{outbox_pid} AND query LIKE '%/* $session->{outbox_tag} */%'";
+
+	$node->poll_query_until('postgres', "SELECT wait_event_type = 'Lock' OR state <> 'active' $row");
+	return is($node->safe_psql('postgres', "SELECT wait_event_type $row"), 'Lock', "$name: waits");
+}
+
+# The rest of what start_query began: output and errors.
+sub result_of
+{
+	my ($session) = @_;
+	my $output = $session->query('');
+	my $error = $session->{stderr};
+
+	$session->{stderr} = '';
+	$output =~ s/^\s+|\s+$//g;
+	return wantarray ? ($output, $error) : $output;
+}
+
+# The SQLSTATE of a statement in a session of its own, or 00000.
+sub sqlstate
+{
+	my ($node, $sql, %options) = @_;
+	my ($ret, $out, $err) = $node->psql(
+		$options{database} // 'postgres', $sql,
+		extra_params => [ '-v', 'VERBOSITY=sqlstate', '-v', 'SHOW_CONTEXT=never' ]);
+
+	return '00000' if $ret == 0;
+	return $1 if $err =~ /(?:ERROR|FATAL):\s+([0-9A-Z]{5})/;
+	return "no SQLSTATE in: $err";
+}
+
+# Table => number of rows and a checksum over them, for each table and view of the schema.
+sub checksums
+{
+	my ($node, $database) = @_;
+	my $tables = $node->safe_psql($database, q{
+		SELECT c.oid::regclass FROM pg_class c
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'p')
+			OR c.oid IN ('outbox.sequences'::regclass, 'outbox.dead_letters'::regclass)
+		ORDER BY 1::text});
+	my $sql = join "\nUNION ALL ", map {
+		"SELECT '$_', count(*), md5(coalesce(string_agg(t::text, E'\\n' ORDER BY t::text COLLATE \"C\"), '')) FROM $_ t"
+	} split /\n/, $tables;
+	my %sums = map { my ($name, @rest) = split /\|/; $name => "@rest" }
+		split /\n/, $node->safe_psql($database, $sql);
+
+	return \%sums;
+}
+
+# Everything the catalogues say about the schema's relations that a user could notice.
+sub catalogue
+{
+	my ($node, $database) = @_;
+
+	return [ split /\n/, $node->safe_psql($database, q{
+		WITH rel AS (SELECT * FROM pg_class WHERE relnamespace = 'outbox'::regnamespace)
+		SELECT 'relation', relname, relkind::text, pg_get_userbyid(relowner), coalesce(array_to_string(reloptions, ','), ''),
+			coalesce((SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(relacl) a), ''),
+			coalesce(obj_description(oid, 'pg_class'), ''),
+			coalesce(pg_get_expr(relpartbound, oid), ''),
+			coalesce((SELECT inhparent::regclass::text FROM pg_inherits WHERE inhrelid = rel.oid), '')
+		FROM rel
+		UNION ALL
+		SELECT 'column', r.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull::text,
+			coalesce(pg_get_expr(d.adbin, d.adrelid), ''), coalesce(col_description(r.oid, a.attnum), ''), a.attstorage::text, ''
+		FROM rel r JOIN pg_attribute a ON a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped
+			LEFT JOIN pg_attrdef d ON d.adrelid = r.oid AND d.adnum = a.attnum
+		WHERE r.relkind IN ('r', 'p', 'v')
+		UNION ALL
+		SELECT 'index', r.relname, i.relname, pg_get_indexdef(i.oid), x.indisvalid::text, x.indisprimary::text, '', '', ''
+		FROM rel r JOIN pg_index x ON x.indrelid = r.oid JOIN pg_class i ON i.oid = x.indexrelid
+		UNION ALL
+		SELECT 'constraint', r.relname, c.conname, pg_get_constraintdef(c.oid), c.convalidated::text,
+			coalesce(obj_description(c.oid, 'pg_constraint'), ''), '', '', ''
+		FROM rel r JOIN pg_constraint c ON c.conrelid = r.oid
+		UNION ALL
+		SELECT 'trigger', r.relname, t.tgname, pg_get_triggerdef(t.oid), t.tgenabled::text, (t.tgparentid <> 0)::text,
+			coalesce(obj_description(t.oid, 'pg_trigger'), ''), '', ''
+		FROM rel r JOIN pg_trigger t ON t.tgrelid = r.oid WHERE r.relkind IN ('r', 'p')
+		ORDER BY 1, 2, 3, 4}) ];
+}
+
+# What holds in every quiet database: nothing lost, nothing twice, no gaps.
+sub consistent
+{
+	my ($node, $name, $database) = @_;
+
+	$node->safe_psql($database // 'postgres', 'ANALYZE');
+	my $problems = $node->safe_psql($database // 'postgres', q{
+		SELECT 'both pending and ended, or neither', count(*) FROM outbox.messages m
+			LEFT JOIN outbox.pending p USING (outbox_id)
+			LEFT JOIN (SELECT outbox_id FROM outbox.attempts WHERE state IN ('DISPATCHED', 'FAILED')) t USING (outbox_id)
+		WHERE (p.outbox_id IS NULL) = (t.outbox_id IS NULL)
+		UNION ALL
+		SELECT 'pending without a message', count(*) FROM outbox.pending p
+		WHERE NOT EXISTS (SELECT FROM outbox.messages m WHERE m.outbox_id = p.outbox_id)
+		UNION ALL
+		SELECT 'attempt without a message', count(*) FROM outbox.attempts a
+		WHERE NOT EXISTS (SELECT FROM outbox.messages m WHERE m.outbox_id = a.outbox_id)
+		UNION ALL
+		SELECT 'attempts not 1, 2, 3 ... or not ending with the terminal one', count(*) FROM (
+			SELECT outbox_id FROM outbox.attempts GROUP BY outbox_id
+			HAVING max(attempt_no) <> count(*) OR min(attempt_no) <> 1
+				OR count(*) FILTER (WHERE state IN ('DISPATCHED', 'FAILED')) > 1
+				OR coalesce(max(attempt_no) FILTER (WHERE state IN ('DISPATCHED', 'FAILED')), max(attempt_no)) <> max(attempt_no)) a
+		UNION ALL
+		SELECT 'attempt_count not what the ledger says', count(*) FROM outbox.pending p
+			LEFT JOIN (SELECT outbox_id, count(*) AS attempts FROM outbox.attempts GROUP BY 1) a USING (outbox_id)
+		WHERE p.attempt_count <> coalesce(a.attempts, 0)
+		UNION ALL
+		SELECT 'numbers of a key with gaps', count(*) FROM (
+			SELECT m.queue, m.partition_key FROM outbox.messages m WHERE m.sequence_id IS NOT NULL
+			GROUP BY 1, 2 HAVING max(sequence_id) <> count(DISTINCT sequence_id) OR count(*) <> count(DISTINCT sequence_id)) m
+		UNION ALL
+		SELECT 'a key whose next number is not the last one + 1', count(*) FROM (
+			SELECT m.queue, m.partition_key FROM outbox.messages m LEFT JOIN outbox.sequences s USING (queue, partition_key)
+			WHERE m.sequence_id IS NOT NULL
+			GROUP BY 1, 2, s.next_sequence_id HAVING s.next_sequence_id IS DISTINCT FROM max(sequence_id) + 1) m
+		UNION ALL
+		SELECT 'idempotency keys twice', count(*) FROM (
+			SELECT FROM outbox.messages WHERE idempotency_key IS NOT NULL
+			GROUP BY queue, coalesce(aggregate_id, ''), idempotency_key HAVING count(*) > 1) m
+		UNION ALL
+		SELECT 'tokens recorded twice', count(*) FROM (
+			SELECT FROM outbox.attempts WHERE lease_token IS NOT NULL GROUP BY lease_token HAVING count(*) > 1) a
+		UNION ALL
+		SELECT 'check(): ' || object || ': ' || problem, 1 FROM outbox.check()});
+
+	$problems = join "\n", grep { !/\|0$/ } split /\n/, $problems;
+	return is($problems, '', $name);
+}
+
+1;
