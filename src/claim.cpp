@@ -53,12 +53,9 @@ visible_message(Work *work, const core::Uuid &id, Snapshot snapshot)
 {
 	Table *leaf = leaf_of(work, messages_shape, id, reads);
 	HeapTuple message = nullptr;
-	ScanKeyData key;
 	Probe probe;
 
-	key_equals(&key, primary_index(leaf), 1, F_UUID_EQ, from_uuid(id));
-	begin_probe(&probe, leaf, primary_index(leaf), 1);
-	start_probe(&probe, &key, 1);
+	begin_id_probe(&probe, leaf, primary_index(leaf), id);
 	if (next_settled(&probe, ForwardScanDirection) &&
 		table_tuple_satisfies_snapshot(leaf->rel, probe.slot, snapshot))
 		message = ExecCopySlotHeapTuple(probe.slot);

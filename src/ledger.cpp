@@ -39,13 +39,10 @@ bool
 has_terminal(Table *leaf, const core::Uuid &id)
 {
 	Relation index = index_ending_in(leaf, "_one_terminal_per_outbox");
-	ScanKeyData key;
 	Probe probe;
 	bool found;
 
-	key_equals(&key, index, 1, F_UUID_EQ, from_uuid(id));
-	begin_probe(&probe, leaf, index, 1);
-	start_probe(&probe, &key, 1);
+	begin_id_probe(&probe, leaf, index, id);
 	found = next_settled(&probe, ForwardScanDirection);
 	end_probe(&probe);
 	return found;
@@ -104,12 +101,9 @@ tried(Work *work, const core::Uuid &id)
 {
 	Table *leaf = leaf_of(work, attempts_shape, id, inserts);
 	Tried result = {};
-	ScanKeyData key;
 	Probe probe;
 
-	key_equals(&key, primary_index(leaf), 1, F_UUID_EQ, from_uuid(id));
-	begin_probe(&probe, leaf, primary_index(leaf), 1);
-	start_probe(&probe, &key, 1);
+	begin_id_probe(&probe, leaf, primary_index(leaf), id);
 	if (next_settled(&probe, BackwardScanDirection))
 	{
 		bool isnull;
@@ -145,12 +139,9 @@ recorded_under(Work *work, const core::Uuid &id, const core::Uuid &token)
 	using namespace attempts_col;
 	Table *leaf = leaf_of(work, attempts_shape, id, inserts);
 	Recorded recorded = {};
-	ScanKeyData key;
 	Probe probe;
 
-	key_equals(&key, primary_index(leaf), 1, F_UUID_EQ, from_uuid(id));
-	begin_probe(&probe, leaf, primary_index(leaf), 1);
-	start_probe(&probe, &key, 1);
+	begin_id_probe(&probe, leaf, primary_index(leaf), id);
 	while (recorded.attempt_no == 0 && next_settled(&probe, BackwardScanDirection))
 	{
 		bool isnull;

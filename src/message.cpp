@@ -43,13 +43,10 @@ void
 read_number(Work *work, Message *message)
 {
 	Table *leaf = leaf_of(work, messages_shape, message->id, reads);
-	ScanKeyData key;
 	Probe probe;
 	bool isnull = true;
 
-	key_equals(&key, primary_index(leaf), 1, F_UUID_EQ, from_uuid(message->id));
-	begin_probe(&probe, leaf, primary_index(leaf), 1);
-	start_probe(&probe, &key, 1);
+	begin_id_probe(&probe, leaf, primary_index(leaf), message->id);
 	if (next_row(&probe))
 		message->sequence_id = DatumGetInt64(leaf->get(probe.slot, messages_col::sequence_id, &isnull));
 	message->has_sequence = !isnull;

@@ -2,6 +2,8 @@
 
 #include "probe.h"
 
+#include "work.h"
+
 namespace outbox {
 
 void
@@ -17,6 +19,16 @@ void
 start_probe(Probe *probe, ScanKey keys, int nkeys)
 {
 	index_rescan(probe->scan, keys, nkeys, nullptr, 0);
+}
+
+void
+begin_id_probe(Probe *probe, Table *table, Relation index, const core::Uuid &id)
+{
+	ScanKeyData key;
+
+	key_equals(&key, index, 1, F_UUID_EQ, from_uuid(id));
+	begin_probe(probe, table, index, 1);
+	start_probe(probe, &key, 1);
 }
 
 bool

@@ -23,6 +23,8 @@ struct Probe {
 
 void begin_probe(Probe *probe, Table *table, Relation index, int nkeys);
 void start_probe(Probe *probe, ScanKey keys, int nkeys);
+// Both at once, for the rows of one message: the index begins with outbox_id.
+void begin_id_probe(Probe *probe, Table *table, Relation index, const core::Uuid &id);
 bool next_row(Probe *probe, ScanDirection direction = ForwardScanDirection);
 // The next row that no other open transaction inserted.
 bool next_settled(Probe *probe, ScanDirection direction);

@@ -28,13 +28,10 @@ require_dead_letter(Work *work, const core::Uuid &id)
 {
 	Table *leaf = leaf_of(work, attempts_shape, id, inserts);
 	core::Record state = core::Record::nothing;
-	ScanKeyData key;
 	Probe probe;
 	bool isnull;
 
-	key_equals(&key, primary_index(leaf), 1, F_UUID_EQ, from_uuid(id));
-	begin_probe(&probe, leaf, primary_index(leaf), 1);
-	start_probe(&probe, &key, 1);
+	begin_id_probe(&probe, leaf, primary_index(leaf), id);
 	while (!is_terminal(state) && next_settled(&probe, BackwardScanDirection))
 		state = state_of(work, leaf->get(probe.slot, attempts_col::state, &isnull));
 	end_probe(&probe);
@@ -51,7 +48,6 @@ read_message(Work *work, const core::Uuid &id, text **queue)
 	using namespace messages_col;
 	Table *leaf = leaf_of(work, messages_shape, id, reads);
 	Message message = {};
-	ScanKeyData key;
 	Probe probe;
 	bool isnull;
 	auto read_text = [&](int column) -> text * {
@@ -60,9 +56,7 @@ read_message(Work *work, const core::Uuid &id, text **queue)
 		return isnull ? nullptr : DatumGetTextPCopy(value);
 	};
 
-	key_equals(&key, primary_index(leaf), 1, F_UUID_EQ, from_uuid(id));
-	begin_probe(&probe, leaf, primary_index(leaf), 1);
-	start_probe(&probe, &key, 1);
+	begin_id_probe(&probe, leaf, primary_index(leaf), id);
 	if (!next_settled(&probe, ForwardScanDirection))
 		not_a_dead_letter(id, "The message itself is not there any more.");
 	*queue = read_text(messages_col::queue);
