@@ -120,3 +120,11 @@ SELECT count(*) = :messages AS nothing_written FROM outbox.messages;
 
 -- The key of an array that was refused is still free.
 SELECT created FROM outbox.enqueue('after', '1', idempotency_key => 'z');
+
+-- Of two keys the idempotency key decides, also when it stands only earlier in the array
+-- and the event_id is that of an older message: as enqueue one by one.
+SELECT outbox_id AS older FROM outbox.enqueue('older', '1', event_id => '00000000-0000-4000-8000-00000000beef') \gset
+SELECT array_agg(created ORDER BY ordinality) AS created, count(DISTINCT outbox_id) AS messages, bool_or(outbox_id = :'older') AS the_older
+FROM outbox.enqueue_batch('default', '[
+	{"event_type": "e", "payload": 1, "idempotency_key": "two keys"},
+	{"event_type": "e", "payload": 2, "idempotency_key": "two keys", "event_id": "00000000-0000-4000-8000-00000000beef"}]');

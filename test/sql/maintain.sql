@@ -121,3 +121,17 @@ SELECT count(*) > 0 AS did FROM outbox.maintain();
 SELECT count(*) AS rows FROM outbox.key_numbers;
 SELECT * FROM outbox.sequences;
 SELECT sequence_id FROM outbox.enqueue('n', '1', 'n', partition_key => 'k');
+
+-- A lock that is not to be had stops its own step alone (a prepared transaction holds it here).
+DROP EXTENSION outbox CASCADE;
+CREATE EXTENSION outbox;
+SELECT count(*) FROM outbox.enqueue('e', '1');
+SELECT count(*) FROM outbox.claim('w');
+UPDATE outbox.pending SET lease_expires_at = clock_timestamp() - interval '1 second';
+BEGIN;
+LOCK TABLE outbox.pending;
+PREPARE TRANSACTION 'outbox maintain';
+SELECT action, count(*) FROM outbox.maintain() WHERE action <> 'partition not needed' GROUP BY action ORDER BY action;
+ROLLBACK PREPARED 'outbox maintain';
+SELECT action, count(*) FROM outbox.maintain() WHERE action <> 'partition not needed' GROUP BY action ORDER BY action;
+SELECT state, worker_id, recorded_by FROM outbox.attempts;
