@@ -118,7 +118,10 @@ my ($ret, $out, $err) = $node->psql('postgres',
 	"SET outbox.no_such_setting = 'x'; SET outbox.partition_interval = 'nonsense'; SELECT created FROM outbox.enqueue('e', '1')");
 is($out, 't', 'a wrong setting made before the library is loaded stops no producer');
 like($err, qr/WARNING: .*outbox\.no_such_setting/, '... an unknown one is reported');
-isnt(sqlstate($node, "SET outbox.partition_interval = 'nonsense'; SELECT outbox.maintain()"), '00000', '... a wrong one where it is used');
+like($err, qr/WARNING: .*outbox\.partition_interval/, '... a wrong one too');
+is($node->safe_psql('postgres', "SET outbox.partition_interval = 'nonsense'; SELECT count(*) >= 0 FROM outbox.maintain(); SHOW outbox.partition_interval"),
+	"t\n1 week", '... and the default holds');
+is(sqlstate($node, "LOAD 'outbox'; SET outbox.partition_interval = 'nonsense'"), '22023', 'afterwards it is refused');
 is($node->safe_psql('postgres', "SET outbox.partition_interval = '3 days'; SELECT created FROM outbox.enqueue('e', '1'); SHOW outbox.partition_interval"),
 	"t\n3 days", 'a right one counts');
 
