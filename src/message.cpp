@@ -146,7 +146,7 @@ fill_pending(Work *work, const Queue *queue, Table *table, TupleTableSlot *row, 
 	if (message->max_attempts > 0)
 		set(table, row, max_attempts, Int32GetDatum(message->max_attempts));
 	set(table, row, next_attempt_at,
-		TimestampTzGetDatum(message->has_deliver_at ? message->deliver_at : work->now));
+		TimestampTzGetDatum(message->due_at));
 	set(table, row, created_at, TimestampTzGetDatum(work->now));
 	if (message->leased_to == nullptr)
 		return;
@@ -199,7 +199,11 @@ write_created(Work *work, const Queue *queue, Message **created, int count)
 	if (queue->numbered)
 		number(work, queue, created, count);
 	for (int i = 0; i < count; i++)
+	{
+		// A microsecond apart, the last one now: the order of a batch is the order of claims.
+		created[i]->due_at = created[i]->has_deliver_at ? created[i]->deliver_at : work->now - (count - 1 - i);
 		give_lease(work, queue, created[i]);
+	}
 	write_rows(
 		created, count, [&](const Message *message) { return leaf_of(work, messages_shape, message->id, inserts); },
 		[&](Table *leaf, TupleTableSlot *row, const Message *message) {

@@ -32,6 +32,7 @@ struct Message {
 
 	// answered
 	core::Uuid id;
+	TimestampTz due_at;
 	bool has_sequence;
 	int64 sequence_id;
 	bool created;

@@ -24,11 +24,14 @@ const std::string long_key(600, 'k');
 
 // jitter: nobody alters it, so its backoff may be asked of the extension.
 constexpr const char *queues[] = {"default", "plain", "numbered", "also numbered", "jitter"};
-// These come and go.
+// These come and go; the second is never enqueued into.
 constexpr const char *passing_queues[] = {"Now & 'then'", "spare"};
 
 constexpr const char *leases[] = {"2 hours", "1 day", "1 mon"};
 constexpr const char *delays[] = {"0", "0", "3 hours", "1 day 1 hour"};
+// Where several rows that are due at once could not be looked at, nobody could tell in
+// which order they fell due.
+constexpr const char *long_delays[] = {"3 hours", "1 day 1 hour"};
 
 std::string as_uuids(const std::vector<Text> &ids) {
 	std::string text;
@@ -69,7 +72,7 @@ struct Field {
 std::string random_queue(Random &random, const World &world) {
 	if (!world.used_keys.empty() && random.chance(35))
 		return world.used_keys.front().queue;
-	return random.chance(5) ? random.pick(passing_queues) : random.pick(queues);
+	return random.chance(4) ? passing_queues[0] : random.pick(queues);
 }
 
 std::string random_event_id(Random &random, const World &world) {
@@ -331,7 +334,7 @@ Call items_call(const std::string &function, const Items &items) {
 			 {"lease_tokens", as_uuids(items.tokens)}}};
 }
 
-Call random_complete_batch(Random &random, World &world) {
+Call random_complete_batch(Random &random, World &world, bool is_unobservable) {
 	Items items = random_items(random, world);
 	Call call = items_call("complete_batch", items);
 	size_t count = items.ids.size();
@@ -355,8 +358,10 @@ Call random_complete_batch(Random &random, World &world) {
 	std::vector<std::string> states = each([&] { return quoted(random_state(random)); });
 	std::vector<std::string> latencies =
 		each([&] { return nullable(std::to_string(random.below(99))); });
-	std::vector<std::string> retry_delays =
-		each([&] { return nullable(quoted(random.pick(delays))); });
+	std::vector<std::string> retry_delays = each([&] {
+		return is_unobservable ? quoted(random.pick(long_delays))
+							   : nullable(quoted(random.pick(delays)));
+	});
 
 	for (size_t i = 0; i < count; i++) {
 		switch (random.below(50)) {
@@ -373,7 +378,7 @@ Call random_complete_batch(Random &random, World &world) {
 			retry_delays[i] = "'-1 s'";
 		}
 		if (!items.ids[i] || !items.tokens[i])
-			states[i] = "'FAILED'", latencies[i] = retry_delays[i] = "NULL";
+			states[i] = "'FAILED'", latencies[i] = "NULL", retry_delays[i] = "'0'";
 	}
 	maybe(100, "states", states, random.pick({"outbox.attempt_state", "text"}));
 	maybe(30, "refs", each([&] { return nullable("'ref'"); }), "text");
@@ -381,7 +386,7 @@ Call random_complete_batch(Random &random, World &world) {
 	maybe(30, "error_codes", each([&] { return nullable("'E2'"); }), "text");
 	maybe(30, "error_messages", each([&] { return nullable("'why'"); }), "text");
 	maybe(30, "latencies_ms", latencies, "int");
-	maybe(50, "retry_delays", retry_delays, "interval");
+	maybe(is_unobservable ? 100 : 50, "retry_delays", retry_delays, "interval");
 	for (const Text &token : items.tokens)
 		if (token)
 			use_up(world, *token);
@@ -396,11 +401,13 @@ Call random_renew(Random &random, World &world) {
 	return call;
 }
 
-Call random_release(Random &random, World &world) {
+Call random_release(Random &random, World &world, bool is_unobservable) {
 	Items items = random_items(random, world);
 	Call call = items_call("release", items);
 
-	if (random.chance(60))
+	if (is_unobservable)
+		call.arguments.emplace_back("delay", quoted(random.pick(long_delays)));
+	else if (random.chance(60))
 		call.arguments.emplace_back("delay", quoted(random.pick(delays)));
 	for (const Text &token : items.tokens)
 		if (token)
@@ -408,10 +415,12 @@ Call random_release(Random &random, World &world) {
 	return call;
 }
 
-Call random_repair(Random &random) {
+Call random_repair(Random &random, bool is_unobservable) {
 	Call call{"repair_expired_leases", {}};
 
-	if (random.chance(70))
+	if (is_unobservable)
+		call.arguments.emplace_back("batch_size", "1");
+	else if (random.chance(70))
 		call.arguments.emplace_back("batch_size", std::to_string(random.between(1, 4)));
 	if (random.chance(50))
 		call.arguments.emplace_back("worker_id", "'repairer'");
@@ -693,13 +702,13 @@ Call good_call(Random &random, World &world, const std::string &function) {
 	if (function == "complete")
 		return random_complete(random, world);
 	if (function == "complete_batch")
-		return random_complete_batch(random, world);
+		return random_complete_batch(random, world, false);
 	if (function == "renew")
 		return random_renew(random, world);
 	if (function == "release")
-		return random_release(random, world);
+		return random_release(random, world, false);
 	if (function == "repair_expired_leases")
-		return random_repair(random);
+		return random_repair(random, false);
 	if (function == "cancel")
 		return random_cancel(random, world);
 	if (function == "replay")
@@ -803,10 +812,12 @@ void World::use(const UsedKey &key) {
 		used_keys.pop_back();
 }
 
-Call random_call(Random &random, World &world, bool alone, bool may_wait) {
+Call random_call(Random &random, World &world, Circumstances circumstances) {
 	// The number of pending messages swings round some dozens.
 	int produce = world.pending.size() > 60 ? 1 : world.pending.size() < 15 ? 8 : 3;
-	int waits = may_wait ? 1 : 0;
+	bool alone = circumstances.alone;
+	bool is_unobservable = circumstances.is_unobservable;
+	int waits = circumstances.may_wait ? 1 : 0;
 
 	switch (random.weighted({waits * produce * 6, waits * produce * 2, waits * produce * 2, 18,
 							 waits * 14, waits * 9, 7, 7, 7, waits * 5, waits * 7, waits * 8, 1,
@@ -822,13 +833,13 @@ Call random_call(Random &random, World &world, bool alone, bool may_wait) {
 	case 4:
 		return random_complete(random, world);
 	case 5:
-		return random_complete_batch(random, world);
+		return random_complete_batch(random, world, is_unobservable);
 	case 6:
 		return random_renew(random, world);
 	case 7:
-		return random_release(random, world);
+		return random_release(random, world, is_unobservable);
 	case 8:
-		return random_repair(random);
+		return random_repair(random, is_unobservable);
 	case 9:
 		return random_cancel(random, world);
 	case 10:
@@ -838,7 +849,7 @@ Call random_call(Random &random, World &world, bool alone, bool may_wait) {
 	case 12:
 		return random_backoff(random, world);
 	default:
-		return random_bad_call(random, world, may_wait);
+		return random_bad_call(random, world, circumstances.may_wait);
 	}
 }
 

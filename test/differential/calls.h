@@ -80,9 +80,13 @@ struct World {
 	void use(const UsedKey &key);
 };
 
-// Any call. alone: no other session has a transaction open. may_wait: it may be one that
-// waits for other sessions.
-Call random_call(Random &random, World &world, bool alone, bool may_wait);
+struct Circumstances {
+	bool alone = false;			 // no other session has a transaction open
+	bool may_wait = true;		 // for other sessions
+	bool is_unobservable = false; // what the call does cannot be looked at before COMMIT
+};
+
+Call random_call(Random &random, World &world, Circumstances circumstances);
 
 // The queues that every run begins with.
 std::vector<Call> first_calls();

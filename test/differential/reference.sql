@@ -403,7 +403,8 @@ BEGIN
 	INSERT INTO model.messages VALUES (id, queue, coalesce(event_id, id), event_type, aggregate_type, aggregate_id,
 		partition_key, number, idempotency_key, routing_key, priority, max_attempts, payload, headers, replay_of, now);
 	INSERT INTO model.pending VALUES (id, queue, priority, partition_key, number, 0, max_attempts,
-		coalesce(deliver_at, now), now);
+		-- The order of a batch is the order of claims.
+		coalesce(deliver_at, now + nth * interval '1 microsecond'), now);
 	UPDATE model.keys k SET outbox_id = id WHERE k.outbox_id IS NULL;
 END $$;
 
