@@ -802,10 +802,9 @@ CREATE FUNCTION model.refuse_cancel(p model.pending, force boolean) RETURNS void
 BEGIN
 	IF p.outbox_id IS NULL THEN PERFORM model.refuse('P7005', 'NOT_PENDING'); END IF;
 	IF p.lease_expires_at > model.clock() AND NOT force THEN PERFORM model.refuse('55006', 'a live lease'); END IF;
-	IF model.has_ended(p.outbox_id) THEN PERFORM model.refuse('P7001', 'ALREADY_TERMINAL'); END IF;
 END $$;
 
--- Like a worker's: what can be refused is refused before the lock, and looked at again after it.
+-- As with a lease: what can be refused is refused before the lock, and looked at again after it.
 CREATE FUNCTION model.cancel(outbox_id uuid, reason text, force boolean = false) RETURNS int LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
@@ -818,6 +817,7 @@ BEGIN
 	PERFORM model.refuse_cancel(p, force);
 	SELECT * INTO p FROM model.pending x WHERE x.outbox_id = outbox_id FOR UPDATE;
 	PERFORM model.refuse_cancel(p, force);
+	IF model.has_ended(outbox_id) THEN PERFORM model.refuse('P7001', 'ALREADY_TERMINAL'); END IF;
 	number := model.append(p, 'FAILED', current_user, 'CANCELLED', reason);
 	PERFORM model.finish(p);
 	RETURN number;
