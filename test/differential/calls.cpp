@@ -100,8 +100,8 @@ UsedKey random_key(Random &random, const World &world, const std::string &queue,
 
 std::vector<Field> random_fields(Random &random, World &world, const std::string &queue,
 								 bool two_keys) {
-	static constexpr const char *payloads[] = {"{}", "null", "17", R"({"a": [1, 2, {"b": null}]})",
-											   R"("text with \" and \u00fc")", "[]"};
+	static constexpr const char *payloads[] = {
+		"{}", "null", "17", R"({"a": [1, 2, {"b": null}]})", R"("text with \" and \u00fc")", "[]"};
 	static constexpr const char *keys[] = {"a", "a", "b", ""};
 	std::vector<Field> fields;
 
@@ -140,8 +140,7 @@ std::vector<Field> random_fields(Random &random, World &world, const std::string
 
 void add_deliver_at(Random &random, World &world, std::vector<Field> &fields) {
 	if (random.chance(20))
-		fields.push_back(
-			{"deliver_at", random.chance(70) ? world.past() : world.future(), true});
+		fields.push_back({"deliver_at", random.chance(70) ? world.past() : world.future(), true});
 }
 
 void add_fields(Call &call, const std::vector<Field> &fields) {
@@ -452,7 +451,7 @@ Call random_cancel(Random &random, const World &world) {
 
 Call random_replay(Random &random, World &world) {
 	std::string id = world.messages.empty() || random.chance(5) ? std::string(unknown_id)
-																 : random.pick(world.messages);
+																: random.pick(world.messages);
 	Call call{"replay", {{"outbox_id", quoted(id)}}};
 
 	if (random.chance(30))
@@ -566,16 +565,23 @@ constexpr Bad bad[] = {
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": 5, "payload": 1}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a"}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "x": 1}]')"},
-	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "queue": "plain"}]')"},
-	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "priority": "1"}]')"},
-	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "priority": 1.5}]')"},
+	{"enqueue_batch", "messages",
+	 R"('[GOOD, {"event_type": "a", "payload": 1, "queue": "plain"}]')"},
+	{"enqueue_batch", "messages",
+	 R"('[GOOD, {"event_type": "a", "payload": 1, "priority": "1"}]')"},
+	{"enqueue_batch", "messages",
+	 R"('[GOOD, {"event_type": "a", "payload": 1, "priority": 1.5}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "priority": 16}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "headers": []}]')"},
-	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "max_attempts": 0}]')"},
-	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "event_id": "x"}]')"},
+	{"enqueue_batch", "messages",
+	 R"('[GOOD, {"event_type": "a", "payload": 1, "max_attempts": 0}]')"},
+	{"enqueue_batch", "messages",
+	 R"('[GOOD, {"event_type": "a", "payload": 1, "event_id": "x"}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "event_id": 7}]')"},
-	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "deliver_at": "soon"}]')"},
-	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "deliver_at": "infinity"}]')"},
+	{"enqueue_batch", "messages",
+	 R"('[GOOD, {"event_type": "a", "payload": 1, "deliver_at": "soon"}]')"},
+	{"enqueue_batch", "messages",
+	 R"('[GOOD, {"event_type": "a", "payload": 1, "deliver_at": "infinity"}]')"},
 	{"enqueue_and_claim", "worker_id", "NULL"},
 	{"enqueue_and_claim", "worker_id", "''"},
 	{"enqueue_and_claim", "event_type", "''"},
@@ -793,8 +799,7 @@ void World::add_message(const std::string &id) {
 		messages.pop_front();
 }
 
-void World::add_lease(const std::string &id, const std::string &token,
-					  const std::string &worker) {
+void World::add_lease(const std::string &id, const std::string &token, const std::string &worker) {
 	leases.push_back({id, token, worker, true});
 	if (leases.size() > 60)
 		leases.pop_front();
@@ -819,9 +824,9 @@ Call random_call(Random &random, World &world, Circumstances circumstances) {
 	bool is_unobservable = circumstances.is_unobservable;
 	int waits = circumstances.may_wait ? 1 : 0;
 
-	switch (random.weighted({waits * produce * 6, waits * produce * 2, waits * produce * 2, 18,
-							 waits * 14, waits * 9, 7, 7, 7, waits * 5, waits * 7, waits * 8, 1,
-							 9})) {
+	switch (
+		random.weighted({waits * produce * 6, waits * produce * 2, waits * produce * 2, 18,
+						 waits * 14, waits * 9, 7, 7, 7, waits * 5, waits * 7, waits * 8, 1, 9})) {
 	case 0:
 		return random_enqueue(random, world, alone);
 	case 1:
@@ -854,11 +859,10 @@ Call random_call(Random &random, World &world, Circumstances circumstances) {
 }
 
 std::vector<Call> first_calls() {
-	std::vector<std::pair<std::string, std::string>> times = {
-		{"lease", "'2 hours'"},
-		{"backoff_base", "'1 hour'"},
-		{"backoff_cap", "'1 day'"},
-		{"repair_delay", "'0'"}};
+	std::vector<std::pair<std::string, std::string>> times = {{"lease", "'2 hours'"},
+															  {"backoff_base", "'1 hour'"},
+															  {"backoff_cap", "'1 day'"},
+															  {"repair_delay", "'0'"}};
 
 	auto make = [&](const char *function, const char *queue,
 					std::vector<std::pair<std::string, std::string>> more) {
@@ -879,8 +883,7 @@ Move random_move(Random &random, World &world, int64_t now_us) {
 	std::string at = quoted(format_time(now_us));
 	auto row = [&](const std::vector<std::string> &ids) {
 		return "(SELECT outbox_id FROM {s}.pending WHERE outbox_id = " +
-			   quoted(ids.empty() ? unknown_id : random.pick(ids)) +
-			   " FOR UPDATE SKIP LOCKED)";
+			   quoted(ids.empty() ? unknown_id : random.pick(ids)) + " FOR UPDATE SKIP LOCKED)";
 	};
 	auto update = [&](const std::string &what, const std::vector<std::string> &ids) {
 		return "UPDATE {s}.pending SET " + what + " WHERE outbox_id = " + row(ids);

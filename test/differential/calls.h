@@ -62,9 +62,9 @@ struct UsedKey {
 struct World {
 	int64_t began_us;
 	std::deque<std::string> messages; // the latest ids, also of transactions rolled back
-	std::deque<Lease> leases;		  // the latest
-	std::deque<Lease> used_leases;	  // those used last: others may still wait for them
-	std::deque<UsedKey> used_keys;	  // the latest
+	std::deque<Lease> leases;         // the latest
+	std::deque<Lease> used_leases;    // those used last: others may still wait for them
+	std::deque<UsedKey> used_keys;    // the latest
 	std::vector<std::string> pending; // as committed
 	std::vector<std::string> leased;  // as committed: those of them that have a lease
 	int moments = 0;
@@ -81,8 +81,8 @@ struct World {
 };
 
 struct Circumstances {
-	bool alone = false;			 // no other session has a transaction open
-	bool may_wait = true;		 // for other sessions
+	bool alone = false;           // no other session has a transaction open
+	bool may_wait = true;         // for other sessions
 	bool is_unobservable = false; // what the call does cannot be looked at before COMMIT
 };
 

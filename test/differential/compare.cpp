@@ -54,8 +54,8 @@ std::string query(const View &view, const std::string &schema, const std::string
 	bool has_slack = schema == "model" && std::string(view.name) != "sequences";
 	std::string slack = has_slack ? "(extract(epoch FROM slack) * 1000000)::bigint" : "0";
 
-	return "SELECT " + std::string(view.columns) + ", " + slack + " AS slack FROM " + schema +
-		   "." + view.name + condition + " ORDER BY " + view.key;
+	return "SELECT " + std::string(view.columns) + ", " + slack + " AS slack FROM " + schema + "." +
+		   view.name + condition + " ORDER BY " + view.key;
 }
 
 std::string shown(const Cell &cell) {
@@ -99,8 +99,8 @@ void compare_table(const std::string &name, const Answer &extension, const Answe
 	for (size_t i = 0; i < rows; i++) {
 		bool missing = i >= extension.rows.size() || i >= model.rows.size();
 		int column = missing ? 0
-							 : differing(extension.columns, extension.rows[i], model.rows[i],
-										 count, std::stoll(*model.rows[i].back()));
+							 : differing(extension.columns, extension.rows[i], model.rows[i], count,
+										 std::stoll(*model.rows[i].back()));
 
 		if (column < 0)
 			continue;
@@ -174,8 +174,8 @@ std::vector<std::string> table_queries(const std::string &schema, bool with_view
 	std::vector<std::string> result;
 
 	for (const View &table : tables)
-		result.push_back(query(table, schema,
-							   table.is_growing ? " WHERE created_at >= $1::timestamptz" : ""));
+		result.push_back(
+			query(table, schema, table.is_growing ? " WHERE created_at >= $1::timestamptz" : ""));
 	if (with_views)
 		for (const View &view : views)
 			result.push_back(query(view, schema, ""));

@@ -169,8 +169,8 @@ int64_t parse_time(const std::string &text) {
 	std::sscanf(rest + 1, "%d:%d:%d", &zone[0], &zone[1], &zone[2]);
 
 	std::chrono::sys_days date = std::chrono::year(year) / month / day;
-	int64_t seconds = date.time_since_epoch().count() * int64_t{86400} + hour * 3600 +
-					  minute * 60 + second - sign * (zone[0] * 3600 + zone[1] * 60 + zone[2]);
+	int64_t seconds = date.time_since_epoch().count() * int64_t{86400} + hour * 3600 + minute * 60 +
+					  second - sign * (zone[0] * 3600 + zone[1] * 60 + zone[2]);
 
 	return seconds * 1000000 + us;
 }
@@ -182,12 +182,11 @@ std::string format_time(int64_t us) {
 	std::chrono::hh_mm_ss clock(time - date);
 	char text[64];
 
-	std::snprintf(text, sizeof(text), "%04d-%02u-%02u %02d:%02d:%02d.%06d+00",
-				  static_cast<int>(ymd.year()), static_cast<unsigned>(ymd.month()),
-				  static_cast<unsigned>(ymd.day()), static_cast<int>(clock.hours().count()),
-				  static_cast<int>(clock.minutes().count()),
-				  static_cast<int>(clock.seconds().count()),
-				  static_cast<int>(clock.subseconds().count()));
+	std::snprintf(
+		text, sizeof(text), "%04d-%02u-%02u %02d:%02d:%02d.%06d+00", static_cast<int>(ymd.year()),
+		static_cast<unsigned>(ymd.month()), static_cast<unsigned>(ymd.day()),
+		static_cast<int>(clock.hours().count()), static_cast<int>(clock.minutes().count()),
+		static_cast<int>(clock.seconds().count()), static_cast<int>(clock.subseconds().count()));
 	return text;
 }
 

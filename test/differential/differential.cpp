@@ -22,6 +22,8 @@
 // - rolling back to a savepoint while another session waits for a row: whether PostgreSQL
 //   wakes that session then, or when the transaction ends, depends on subtransactions
 //   within the calls;
+// - several rows that become due at once in a transaction above READ COMMITTED: in which
+//   order they fell due cannot be looked at before its COMMIT;
 // - moments close to each other: leases and delays last hours or nothing, and what time
 //   does is done by hand, with an UPDATE of both sides (calls.h).
 
@@ -65,10 +67,10 @@ struct Waiting {
 struct Session {
 	Connection extension{"outbox differential: extension"};
 	Connection model{"outbox differential: model"};
-	int level = 0;				// of the open transaction
-	int savepoints = 0;			// in it
-	std::optional<Call> made;	// the last call in it
-	std::string last_id;		// ids of one session only grow
+	int level = 0;            // of the open transaction
+	int savepoints = 0;       // in it
+	std::optional<Call> made; // the last call in it
+	std::string last_id;      // ids of one session only grow
 };
 
 // So many steps should meet every kind of outcome.
@@ -93,14 +95,15 @@ private:
 	std::array<Session, session_count> sessions;
 	std::optional<Waiting> waiting;
 	std::set<std::string> ids, tokens;
-	int64_t widest_us = 0;	   // window in which a clock was read
+	int64_t widest_us = 0;     // window in which a clock was read
 	int64_t step_began_us = 0; // this step
-	int64_t quiet_us = 0;	   // when there was no transaction open the last time
+	int64_t quiet_us = 0;      // when there was no transaction open the last time
 	int step_number = 0;
 	std::deque<std::string> log;
 	std::map<std::string, std::map<std::string, int>> counts;
 
 	void set_up();
+	void count_ledger();
 	void step();
 	void step_of(int number);
 	void step_while_waiting();
@@ -120,7 +123,7 @@ private:
 	void end_of_model_wait(const std::optional<Answer> &extension);
 	void adopt_due_times(Connection &model, const Answer &extension, const Answer &rows);
 	void rename_made_up(const Answer &extension, Answer &model);
-	void adopt_due_times(const Answer &extension);
+	void adopt_due_times_of_batch(const Answer &extension);
 
 	std::optional<std::set<int>> blockers_of(Connection &connection, bool is_model);
 	bool ends(Connection &connection, bool is_model, std::set<int> *blockers);
@@ -203,10 +206,10 @@ void Test::choose(int number, int64_t sent_us, int64_t slack_us, const Answer *a
 	std::string id_column = call != nullptr && call->function == "replay" ? "replay" : "outbox_id";
 
 	observer.must("UPDATE model.choices SET call_at = " + quoted(format_time(sent_us)) +
-				  ", slack = " + std::to_string(slack_us) + " * interval '1 microsecond', ids = " +
-				  as_uuid_array(answer, id_column) + ", tokens = " +
-				  as_uuid_array(answer, "lease_token") + " WHERE session = " +
-				  std::to_string(number));
+				  ", slack = " + std::to_string(slack_us) +
+				  " * interval '1 microsecond', ids = " + as_uuid_array(answer, id_column) +
+				  ", tokens = " + as_uuid_array(answer, "lease_token") +
+				  " WHERE session = " + std::to_string(number));
 }
 
 // Ids and tokens must be new; later calls are made of them.
@@ -298,8 +301,7 @@ void Test::wait(int number, const Call &call, int64_t sent_us, const std::set<in
 	std::set<int> model_blockers;
 	// What a producer writes carries the time of its call. Workers report as of the moment
 	// when they have got the row, a batch of them some time until it ends.
-	int64_t slack_us = call.function == "complete_batch" ? patience_ms * 1000LL
-														  : clock() - sent_us;
+	int64_t slack_us = call.function == "complete_batch" ? patience_ms * 1000LL : clock() - sent_us;
 
 	choose(number, sent_us, slack_us, nullptr, nullptr);
 	model.send(call.sql("model"));
@@ -353,7 +355,7 @@ void Test::end_of_model_wait(const std::optional<Answer> &extension) {
 	compare_answers(*extension, answer, std::max(widest_us, waiting->slack_us));
 	count(waiting->call, *extension, true);
 	if (extension->ok() && waiting->call.function == "complete_batch")
-		adopt_due_times(*extension);
+		adopt_due_times_of_batch(*extension);
 	waiting.reset();
 }
 
@@ -395,7 +397,7 @@ void Test::adopt_due_times(Connection &model, const Answer &extension, const Ans
 
 // What a batch that waited rescheduled is due at a moment within the wait; that was checked.
 // Which moment matters to later claims: the model takes the extension's.
-void Test::adopt_due_times(const Answer &extension) {
+void Test::adopt_due_times_of_batch(const Answer &extension) {
 	int due = extension.column("next_attempt_at");
 	int id = extension.column("outbox_id");
 
@@ -420,7 +422,8 @@ void Test::begin(int number) {
 	if (session.level > 0) {
 		// The snapshot is taken here, so that what others commit from now on is not in it.
 		session.extension.must("SELECT pg_current_snapshot()");
-		session.model.must("SELECT set_config('model.snapshot', pg_current_snapshot()::text, true)");
+		session.model.must(
+			"SELECT set_config('model.snapshot', pg_current_snapshot()::text, true)");
 	}
 	counts["transaction"][levels[session.level]]++;
 }
@@ -473,11 +476,11 @@ bool Test::repeat_of_another(int number) {
 void Test::random_call_of(int number) {
 	Session &session = sessions[number];
 
-	call(number, random_call(random, world,
-							 {.alone = alone(number),
-							  .may_wait = !waiting,
-							  .is_unobservable =
-								  session.extension.in_transaction() && session.level > 0}));
+	call(number,
+		 random_call(random, world,
+					 {.alone = alone(number),
+					  .may_wait = !waiting,
+					  .is_unobservable = session.extension.in_transaction() && session.level > 0}));
 }
 
 void Test::step_of(int number) {
@@ -562,8 +565,8 @@ void Test::move() {
 
 	// A row that another session has locked is passed by.
 	if (extension.affected != model.affected)
-		throw Disagreement{move.sql + "\nrows of the extension: " +
-						   std::to_string(extension.affected) +
+		throw Disagreement{move.sql +
+						   "\nrows of the extension: " + std::to_string(extension.affected) +
 						   "\nrows of the model: " + std::to_string(model.affected)};
 	counts["by hand"][move.kind + (extension.affected > 0 ? "" : ": none")]++;
 }
@@ -633,6 +636,9 @@ void Test::compare(int acting, bool everything) {
 }
 
 void Test::set_up() {
+	// In dated partitions, or in the DEFAULT ones.
+	if (random.chance(50))
+		observer.must("SELECT * FROM outbox.maintain()");
 	for (const Call &first : first_calls())
 		call(0, first);
 	compare(-1, true);
@@ -643,8 +649,13 @@ void Test::run(int steps) {
 	int most = steps < enough_steps ? steps : steps * 3;
 
 	set_up();
-	while (step_number < steps || (step_number < most && !not_covered().empty()))
-		step();
+	for (int next = steps; next <= most; next += steps_between_full_comparisons) {
+		while (step_number < next)
+			step();
+		count_ledger();
+		if (not_covered().empty())
+			break;
+	}
 
 	// Everything ends, and is compared as a whole.
 	while (waiting)
@@ -653,7 +664,10 @@ void Test::run(int steps) {
 		if (sessions[i].extension.in_transaction())
 			control(i, "COMMIT");
 	compare(-1, true);
+	count_ledger();
+}
 
+void Test::count_ledger() {
 	Answer ledger = observer.must("SELECT state::text || coalesce(' ' || error_code, ''), count(*) "
 								  "FROM outbox.attempts WHERE error_code IS NULL OR error_code "
 								  "NOT LIKE 'E_' GROUP BY 1");
@@ -755,16 +769,14 @@ void Test::report(std::ostream &out) const {
 // What a run of thousands of steps must have met, or it proves less than it says.
 std::vector<std::string> Test::not_covered() const {
 	static const std::map<std::string, std::vector<std::string>> wanted = {
-		{"enqueue",
-		 {"created", "created with a number", "duplicate", "refused"}},
+		{"enqueue", {"created", "created with a number", "duplicate", "refused"}},
 		{"enqueue_batch", {"created", "created with a number", "duplicate", "refused"}},
 		{"enqueue_and_claim", {"leased", "not leased", "duplicate", "refused"}},
 		{"claim", {"leased", "leased after attempts", "no row", "refused"}},
-		{"complete",
-		 {"DISPATCHED", "FAILED", "RETRYABLE", "P7002", "P7003", "refused"}},
+		{"complete", {"DISPATCHED", "FAILED", "RETRYABLE", "P7002", "P7003", "refused"}},
 		{"complete_batch",
-		 {"DISPATCHED", "FAILED", "RETRYABLE", "P7002", "P7002 with what was recorded",
-		  "P7003", "22004", "22023", "refused"}},
+		 {"DISPATCHED", "FAILED", "RETRYABLE", "P7002", "P7002 with what was recorded", "P7003",
+		  "22004", "22023", "refused"}},
 		{"renew", {"done", "P7002", "55P03", "22004", "refused"}},
 		{"release", {"done", "P7002", "55P03", "22004", "refused"}},
 		{"repair_expired_leases", {"ZOMBIE_REQUEUE", "FAILED", "no row", "refused"}},
@@ -779,7 +791,8 @@ std::vector<std::string> Test::not_covered() const {
 		{"after a wait", {"created", "created with a number", "duplicate", "P7002", "done"}},
 		{"bad argument", {"22004", "22023", "0A000", "P7004"}},
 		{"error",
-		 {"P7001", "P7002", "P7003", "P7004", "P7005", "22004", "22023", "42710", "55006", "55P03"}},
+		 {"P7001", "P7002", "P7003", "P7004", "P7005", "22004", "22023", "42710", "55006",
+		  "55P03"}},
 		{"transaction",
 		 {"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "COMMIT", "ROLLBACK",
 		  "ROLLBACK TO SAVEPOINT"}},
