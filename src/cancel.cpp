@@ -48,16 +48,9 @@ try_cancel(Work *work, const core::Uuid &id, text *reason, bool force, text *by,
 			return Changed::outdated;
 		raise_already_terminal(before, id);
 	}
-	attempt.outbox_id = id;
-	attempt.attempt_no = next_attempt_no(before, id);
-	attempt.state = expect(state, core::Event::cancel, false).record;
-	attempt.leased = row->leased;
-	attempt.worker_id = row->claimed_by;
-	attempt.lease_token = row->lease_token;
-	attempt.claimed_at = row->claimed_at;
-	attempt.error_code = cstring_to_text(cancelled_code);
-	attempt.error_message = reason;
-	attempt.recorded_by = by;
+	attempt = attempt_for(row, next_attempt_no(before, id), expect(state, core::Event::cancel, false).record, by);
+	attempt.details.error_code = cstring_to_text(cancelled_code);
+	attempt.details.error_message = reason;
 	changed = remove(work, row, Wait::for_row);
 	if (changed == Changed::done)
 		append(work, &appended, 1);

@@ -37,6 +37,7 @@ struct Claim {
 // One due row, and the message it stands for.
 struct Candidate {
 	PendingRow *row;
+	Table *leaf;
 	HeapTuple message;
 	bool taken;
 	int attempt_count;
@@ -49,9 +50,8 @@ struct Candidate {
 // The lease must return the message, so it is read first: a row without its message, or
 // whose message this statement may not see, is passed by untouched.
 HeapTuple
-visible_message(Work *work, const core::Uuid &id, Snapshot snapshot)
+visible_message(Table *leaf, const core::Uuid &id, Snapshot snapshot)
 {
-	Table *leaf = leaf_of(work, messages_shape, id, reads);
 	HeapTuple message = nullptr;
 	Probe probe;
 
@@ -77,7 +77,8 @@ gather(DueScan *scan, const Claim *claim, Candidate *candidates, int most)
 
 		memset(candidate, 0, sizeof(*candidate));
 		candidate->row = load(table, scan->probe.slot);
-		candidate->message = visible_message(scan->work, candidate->row->id, claim->snapshot);
+		candidate->leaf = leaf_of(scan->work, messages_shape, candidate->row->id, reads);
+		candidate->message = visible_message(candidate->leaf, candidate->row->id, claim->snapshot);
 		if (candidate->message != nullptr)
 			count++;
 	}
@@ -198,12 +199,12 @@ take_candidates(Work *work, Claim *claim, Candidate *candidates, int count, cons
 // ---- answering
 
 void
-put_claimed(Work *work, Claim *claim, const Candidate *candidate, const Queue *queue)
+put_claimed(Claim *claim, const Candidate *candidate, const Queue *queue)
 {
 	using namespace messages_col;
 	static const int columns[] = {outbox_id, messages_col::queue, event_id, event_type, aggregate_type, aggregate_id,
 								  partition_key, sequence_id, idempotency_key, routing_key};
-	Table *leaf = leaf_of(work, messages_shape, candidate->row->id, reads);
+	const Table *leaf = candidate->leaf;
 	TupleDesc desc = RelationGetDescr(leaf->rel);
 	int most = ceiling(queue, candidate->row->max_attempts);
 	Datum values[18];
@@ -247,7 +248,7 @@ claim_from(Work *work, Claim *claim, const Queue *queue)
 		for (int i = 0; i < count; i++)
 			if (candidates[i].taken)
 			{
-				put_claimed(work, claim, &candidates[i], queue);
+				put_claimed(claim, &candidates[i], queue);
 				claim->taken++;
 			}
 	}

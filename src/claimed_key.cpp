@@ -44,7 +44,7 @@ look_up_latched(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, 
 		// No pin is held while waiting, of the heap's page nor of the index's: VACUUM would
 		// wait for it.
 		ExecClearTuple(probe->slot);
-		index_rescan(probe->scan, keys, nkeys, nullptr, 0);
+		start_probe(probe, keys, nkeys);
 		XactLockTableWait(other, probe->table->rel, &tid, XLTW_InsertIndex);
 	}
 }

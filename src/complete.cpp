@@ -29,12 +29,7 @@ struct Report {
 	core::Uuid token;
 	bool has_state;
 	core::Record state;
-	text *reference;
-	text *response_code;
-	text *error_code;
-	text *error_message;
-	bool has_latency;
-	int latency_ms;
+	Details details;
 	bool has_delay;
 	int64 delay_us;
 	const char *bad;			// SQLSTATE of an argument, or nullptr
@@ -65,24 +60,12 @@ event_of(core::Record state)
 Attempt *
 make_attempt(const Report *report, const PendingRow *row, int attempt_no, const core::Transition &transition)
 {
-	Attempt *attempt = static_cast<Attempt *>(palloc0(sizeof(Attempt)));
+	Attempt *attempt = static_cast<Attempt *>(palloc(sizeof(Attempt)));
 
-	attempt->outbox_id = row->id;
-	attempt->attempt_no = attempt_no;
-	attempt->state = transition.record;
-	attempt->leased = true;
-	attempt->worker_id = row->claimed_by;
-	attempt->lease_token = row->lease_token;
-	attempt->claimed_at = row->claimed_at;
-	attempt->reference = report->reference;
-	attempt->response_code = report->response_code;
-	attempt->error_code = report->error_code;
-	attempt->error_message = report->error_message;
-	attempt->has_latency = report->has_latency;
-	attempt->latency_ms = report->latency_ms;
-	attempt->recorded_by = row->claimed_by;
-	if (attempt->error_code == nullptr && transition.at_ceiling)
-		attempt->error_code = cstring_to_text("RETRIES_EXHAUSTED");
+	*attempt = attempt_for(row, attempt_no, transition.record, row->claimed_by);
+	attempt->details = report->details;
+	if (attempt->details.error_code == nullptr && transition.at_ceiling)
+		attempt->details.error_code = cstring_to_text("RETRIES_EXHAUSTED");
 	return attempt;
 }
 
@@ -132,6 +115,7 @@ settle(Work *work, Report *report, const text *worker, bool raise)
 		const Queue *queue = nullptr;
 		bool at_ceiling = false;
 		int attempt_no;
+		Attempt *attempt;
 		Changed changed;
 
 		if (holding.held != Held::yes)
@@ -169,10 +153,12 @@ settle(Work *work, Report *report, const text *worker, bool raise)
 
 		const core::Transition &transition = expect(core::State::leased, event_of(report->state), at_ceiling);
 
+		// Made first: it names the lease, which the change may clear.
+		attempt = make_attempt(report, holding.row, attempt_no, transition);
 		changed = change_pending(work, report, holding.row, queue, transition, attempt_no);
 		if (changed == Changed::done)
 		{
-			report->attempt = make_attempt(report, holding.row, before.attempts + 1, transition);
+			report->attempt = attempt;
 			report->attempt_no = report->attempt->attempt_no;
 			report->recorded = report->attempt->state;
 			report->rescheduled = transition.to == core::State::pending;
@@ -190,7 +176,7 @@ bad_report(const Report *report)
 		return "22004";
 	if (report->state == core::Record::zombie_requeue)
 		return "P7003";
-	if (report->has_latency && report->latency_ms < 0)
+	if (report->details.has_latency && report->details.latency_ms < 0)
 		return "22023";
 	return nullptr;
 }
@@ -306,14 +292,14 @@ OUTBOX_FUNCTION(outbox_complete)
 	report.token = to_uuid(required_datum(fcinfo, 1, "lease_token"));
 	worker = worker_argument(fcinfo, 2);
 	required_datum(fcinfo, 3, "state");
-	report.reference = optional_text(fcinfo, 4);
-	report.response_code = optional_text(fcinfo, 5);
-	report.error_code = optional_text(fcinfo, 6);
-	report.error_message = optional_text(fcinfo, 7);
-	report.has_latency = !PG_ARGISNULL(8);
-	report.latency_ms = report.has_latency ? PG_GETARG_INT32(8) : 0;
-	if (report.has_latency)
-		check_at_least(report.latency_ms, 0, "latency_ms");
+	report.details.reference = optional_text(fcinfo, 4);
+	report.details.response_code = optional_text(fcinfo, 5);
+	report.details.error_code = optional_text(fcinfo, 6);
+	report.details.error_message = optional_text(fcinfo, 7);
+	report.details.has_latency = !PG_ARGISNULL(8);
+	report.details.latency_ms = report.details.has_latency ? PG_GETARG_INT32(8) : 0;
+	if (report.details.has_latency)
+		check_at_least(report.details.latency_ms, 0, "latency_ms");
 	report.delay_us = optional_delay(PG_ARGISNULL(9) ? 0 : PG_GETARG_DATUM(9), PG_ARGISNULL(9), &report.has_delay);
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -387,12 +373,12 @@ OUTBOX_FUNCTION(outbox_complete_batch)
 		report->has_state = !states.is_null(i);
 		if (report->has_state)
 			report->state = state_of(&work, states.items[i]);
-		report->reference = text_at(references);
-		report->response_code = text_at(response_codes);
-		report->error_code = text_at(error_codes);
-		report->error_message = text_at(error_messages);
-		report->has_latency = !latencies.is_null(i);
-		report->latency_ms = report->has_latency ? DatumGetInt32(latencies.items[i]) : 0;
+		report->details.reference = text_at(references);
+		report->details.response_code = text_at(response_codes);
+		report->details.error_code = text_at(error_codes);
+		report->details.error_message = text_at(error_messages);
+		report->details.has_latency = !latencies.is_null(i);
+		report->details.latency_ms = report->details.has_latency ? DatumGetInt32(latencies.items[i]) : 0;
 		report->has_delay = !delays.is_null(i);
 		if (report->has_delay && !usable_delay_us(DatumGetIntervalP(delays.items[i]), work.now, &report->delay_us))
 			report->bad = "22023";

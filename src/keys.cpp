@@ -41,7 +41,6 @@ struct Use {
 };
 
 struct Batch {
-	Work *work;
 	const text *queue;
 	Keyed *items;
 	int count;
@@ -150,7 +149,31 @@ look_up_keys_of_pairs(Batch *batch)
 	}
 }
 
-// In the order of the items: who owns which key, who repeats whom.
+// What decides about an item, as enqueue would one by one: the idempotency key before the
+// event_id, each by what is known and by what stands earlier in the batch. nullptr: new.
+const Key *
+judge(Batch *batch, int i)
+{
+	Keyed *item = &batch->items[i];
+
+	item->known = false;
+	item->duplicate_of = -1;
+	for (int which = 0; which < 2; which++)
+	{
+		const Key *key = batch->of_item[which][i];
+
+		if (key == nullptr)
+			continue;
+		item->known = key->standing == Standing::known;
+		if (!item->known && key->owner >= 0 && key->owner < i)
+			item->duplicate_of = key->owner;
+		if (item->known || item->duplicate_of >= 0)
+			return key;
+	}
+	return nullptr;
+}
+
+// In the order of the items: who owns which key.
 void
 resolve(Batch *batch)
 {
@@ -158,21 +181,9 @@ resolve(Batch *batch)
 		batch->keys[i].owner = -1;
 	for (int i = 0; i < batch->count; i++)
 	{
-		Keyed *item = &batch->items[i];
-
-		item->known = false;
-		item->duplicate_of = -1;
-		for (int which = 0; which < 2 && !item->known && item->duplicate_of < 0; which++)
-		{
-			const Key *key = batch->of_item[which][i];
-
-			if (key == nullptr)
-				continue;
-			item->known = key->standing == Standing::known;
-			if (!item->known && key->owner >= 0)
-				item->duplicate_of = key->owner;
-		}
-		for (int which = 0; which < 2 && !item->known && item->duplicate_of < 0; which++)
+		if (judge(batch, i) != nullptr)
+			continue;
+		for (int which = 0; which < 2; which++)
 			if (batch->of_item[which][i] != nullptr)
 				batch->of_item[which][i]->owner = i;
 	}
@@ -232,32 +243,19 @@ withdraw(Batch *batch)
 	CommandCounterIncrement();
 }
 
-// As enqueue would one by one: the idempotency key decides before the event_id, and each
-// by what is known and by what stands earlier in the batch.
+// Only now, because an item that is looked at again may turn out to be new after all.
 void
 answer(Batch *batch)
 {
 	for (int i = 0; i < batch->count; i++)
 	{
 		Keyed *item = &batch->items[i];
+		const Key *key = judge(batch, i);
 
-		item->known = false;
-		item->duplicate_of = -1;
-		for (int which = 0; which < 2 && !item->known && item->duplicate_of < 0; which++)
-		{
-			const Key *key = batch->of_item[which][i];
-
-			if (key == nullptr)
-				continue;
-			item->known = key->standing == Standing::known;
-			if (item->known)
-				item->id = key->known_id;
-			else if (key->owner >= 0 && key->owner < i)
-			{
-				item->duplicate_of = key->owner;
-				item->id = batch->items[key->owner].id;
-			}
-		}
+		if (item->known)
+			item->id = key->known_id;
+		else if (item->duplicate_of >= 0)
+			item->id = batch->items[item->duplicate_of].id;
 	}
 }
 
@@ -268,7 +266,6 @@ remember_keys(Work *work, const text *queue, Keyed *items, int count)
 {
 	Batch batch = {};
 
-	batch.work = work;
 	batch.queue = queue;
 	batch.items = items;
 	batch.count = count;

@@ -62,6 +62,22 @@ raise_lease_lost(Work *work, const Holding &holding, const core::Uuid &id, const
 						errhint("Do not report this try again: whoever holds the message now delivers it.")));
 }
 
+Attempt
+attempt_for(const PendingRow *row, int attempt_no, core::Record state, text *recorded_by)
+{
+	Attempt attempt = {};
+
+	attempt.outbox_id = row->id;
+	attempt.attempt_no = attempt_no;
+	attempt.state = state;
+	attempt.leased = row->leased;
+	attempt.worker_id = row->claimed_by;
+	attempt.lease_token = row->lease_token;
+	attempt.claimed_at = row->claimed_at;
+	attempt.recorded_by = recorded_by;
+	return attempt;
+}
+
 const core::Transition &
 expect(core::State from, core::Event event, bool at_ceiling)
 {

@@ -48,6 +48,9 @@ apply_to_lease(Work *work, const core::Uuid &id, const core::Uuid &token, const 
 	}
 }
 
+// A ledger row for the pending row and the lease it carries, if any.
+Attempt attempt_for(const PendingRow *row, int attempt_no, core::Record state, text *recorded_by);
+
 // The state table's answer, or an ERROR: a transition that is not listed is a bug.
 const core::Transition &expect(core::State from, core::Event event, bool at_ceiling);
 

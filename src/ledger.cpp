@@ -24,8 +24,7 @@ Oid
 state_type(Work *work)
 {
 	if (!OidIsValid(work->state_type))
-		work->state_type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("attempt_state"),
-										   ObjectIdGetDatum(get_namespace_oid("outbox", false)));
+		work->state_type = attempt_state_type(get_namespace_oid("outbox", false));
 	return work->state_type;
 }
 
@@ -66,12 +65,12 @@ fill(Work *work, Table *leaf, TupleTableSlot *row, const Attempt *attempt)
 	}
 	if (is_terminal(attempt->state))
 		set(leaf, row, completed_at, TimestampTzGetDatum(now));
-	set_text(leaf, row, reference, attempt->reference);
-	set_text(leaf, row, response_code, attempt->response_code);
-	set_text(leaf, row, error_code, attempt->error_code);
-	set_text(leaf, row, error_message, attempt->error_message);
-	if (attempt->has_latency)
-		set(leaf, row, latency_ms, Int32GetDatum(attempt->latency_ms));
+	set_text(leaf, row, reference, attempt->details.reference);
+	set_text(leaf, row, response_code, attempt->details.response_code);
+	set_text(leaf, row, error_code, attempt->details.error_code);
+	set_text(leaf, row, error_message, attempt->details.error_message);
+	if (attempt->details.has_latency)
+		set(leaf, row, latency_ms, Int32GetDatum(attempt->details.latency_ms));
 	set_text(leaf, row, recorded_by, attempt->recorded_by);
 	set(leaf, row, created_at, TimestampTzGetDatum(now));
 }

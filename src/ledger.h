@@ -10,6 +10,16 @@
 
 namespace outbox {
 
+// What a worker says about a try.
+struct Details {
+	text *reference;
+	text *response_code;
+	text *error_code;
+	text *error_message;
+	bool has_latency;
+	int latency_ms;
+};
+
 struct Attempt {
 	core::Uuid outbox_id;
 	int attempt_no;
@@ -18,12 +28,7 @@ struct Attempt {
 	text *worker_id;
 	core::Uuid lease_token;
 	TimestampTz claimed_at;
-	text *reference;
-	text *response_code;
-	text *error_code;
-	text *error_message;
-	bool has_latency;
-	int latency_ms;
+	Details details;
 	text *recorded_by;
 };
 

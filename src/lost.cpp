@@ -2,23 +2,14 @@
 
 #include "lost.h"
 
-
 namespace outbox {
 
 Attempt
 lost_attempt(const PendingRow *row, int attempt_no, core::Record state, text *by)
 {
-	Attempt attempt = {};
+	Attempt attempt = attempt_for(row, attempt_no, state, by);
 
-	attempt.outbox_id = row->id;
-	attempt.attempt_no = attempt_no;
-	attempt.state = state;
-	attempt.leased = row->leased;
-	attempt.worker_id = row->claimed_by;
-	attempt.lease_token = row->lease_token;
-	attempt.claimed_at = row->claimed_at;
-	attempt.error_code = cstring_to_text(row->leased ? "LEASE_EXPIRED" : "RETRIES_EXHAUSTED");
-	attempt.recorded_by = by;
+	attempt.details.error_code = cstring_to_text(row->leased ? "LEASE_EXPIRED" : "RETRIES_EXHAUSTED");
 	return attempt;
 }
 

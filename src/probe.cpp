@@ -19,6 +19,7 @@ void
 start_probe(Probe *probe, ScanKey keys, int nkeys)
 {
 	index_rescan(probe->scan, keys, nkeys, nullptr, 0);
+	probe->ended = false;
 }
 
 void
@@ -34,7 +35,8 @@ begin_id_probe(Probe *probe, Table *table, Relation index, const core::Uuid &id)
 bool
 next_row(Probe *probe, ScanDirection direction)
 {
-	return index_getnext_slot(probe->scan, direction, probe->slot);
+	probe->ended = probe->ended || !index_getnext_slot(probe->scan, direction, probe->slot);
+	return !probe->ended;
 }
 
 bool

@@ -15,6 +15,7 @@ struct Probe {
 	IndexScanDesc scan;
 	SnapshotData snapshot;
 	TupleTableSlot *slot;
+	bool ended;		// an index scan that is asked again after its end begins anew
 
 	// Another open transaction that inserted, or is changing or deleting, the row.
 	TransactionId inserter() const { return snapshot.xmin; }

@@ -37,7 +37,6 @@ is_wanted(const List *queues, const text *queue)
 struct ExpiredScan {
 	Work *work;
 	const List *queues;
-	bool exhausted;		// a scan that is asked again after its end begins anew
 	Probe probe;
 };
 
@@ -50,7 +49,6 @@ begin_expired_scan(ExpiredScan *scan, Work *work, const List *queues)
 
 	scan->work = work;
 	scan->queues = queues;
-	scan->exhausted = false;
 	key_compares(&key, index, 1, BTLessEqualStrategyNumber, F_TIMESTAMPTZ_LE, TimestampTzGetDatum(work->now));
 	begin_probe(&scan->probe, table, index, 1);
 	start_probe(&scan->probe, &key, 1);
@@ -62,13 +60,10 @@ gather_expired(ExpiredScan *scan, int most)
 {
 	List *found = NIL;
 
-	while (list_length(found) < most && !scan->exhausted)
+	while (list_length(found) < most && next_settled(&scan->probe, ForwardScanDirection))
 	{
 		Repaired *lease;
 
-		scan->exhausted = !next_settled(&scan->probe, ForwardScanDirection);
-		if (scan->exhausted)
-			break;
 		CHECK_FOR_INTERRUPTS();
 		if (TransactionIdIsValid(scan->probe.changer()))
 			continue;

@@ -130,10 +130,7 @@ wanted_type(const Table *table, int column)
 {
 	Oid type = table->shape->types[column];
 
-	if (OidIsValid(type))
-		return type;
-	return GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("attempt_state"),
-						   ObjectIdGetDatum(RelationGetNamespace(table->rel)));
+	return OidIsValid(type) ? type : attempt_state_type(RelationGetNamespace(table->rel));
 }
 
 void
@@ -365,6 +362,12 @@ wrap_table(const Shape &shape, Relation rel, int access, EState *estate)
 	if (table->extended)
 		make_result_info(table);
 	return table;
+}
+
+Oid
+attempt_state_type(Oid schema)
+{
+	return GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("attempt_state"), ObjectIdGetDatum(schema));
 }
 
 bool

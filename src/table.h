@@ -99,6 +99,9 @@ void refuse_what_is_passed_over(const Shape &shape, Relation rel, int access);
 // Somebody added columns, checks or indexes: a single row may be refused by them.
 bool has_foreign_parts(const Table *table);
 
+// outbox.attempt_state of the schema.
+Oid attempt_state_type(Oid schema);
+
 Relation primary_index(Table *table);
 Relation named_index(Table *table, const char *name);
 
