@@ -1,6 +1,7 @@
 # outbox: a PostgreSQL extension in C++20, built with PGXS.
 #
 #   make                    builds outbox.so       make WERROR=1     warnings are errors
+#   make STOP_POINTS=1      builds it for tests that stop processes at certain places
 #   make install            installs it            make SANITIZE=undefined   with UBSan
 #   make check              all tests, through test/run
 #   make installcheck       regression and isolation tests on a running, installed server
@@ -47,6 +48,10 @@ PG_CXXFLAGS = -std=c++20 -Wextra
 ifneq (,$(filter-out 0,$(WERROR)))
 PG_CXXFLAGS += -Werror
 endif
+ifneq (,$(filter-out 0,$(STOP_POINTS)))
+PG_CPPFLAGS += -DOUTBOX_STOP_POINTS
+SHLIB_EXPORTS = stop_points.exports
+endif
 ifneq (,$(SANITIZE))
 PG_CXXFLAGS += -fsanitize=$(SANITIZE)
 SHLIB_LINK  += -fsanitize=$(SANITIZE)
@@ -59,7 +64,7 @@ test_opts = --inputdir=$(srcdir)/test --outputdir=. --load-extension=outbox \
 REGRESS_OPTS   = $(test_opts)
 ISOLATION_OPTS = $(test_opts)
 
-EXTRA_CLEAN = $(OBJS:.o=.d) .build-flags .build-objects test/unit/build
+EXTRA_CLEAN = $(OBJS:.o=.d) stop_points.exports .build-flags .build-objects test/unit/build
 
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
@@ -77,6 +82,11 @@ $(shlib): .build-objects
 .build-objects: stamp = $(OBJS) $(SHLIB_LINK)
 .build-flags .build-objects: FORCE
 	@echo '$(stamp)' | cmp -s - $@ || echo '$(stamp)' >$@
+
+# The functions by which tests stop and release processes.
+stop_points.exports: exports.txt
+	(cat $<; printf '%s\n' outbox_stop_point_arm pg_finfo_outbox_stop_point_arm outbox_stop_point_reached \
+		pg_finfo_outbox_stop_point_reached outbox_stop_point_release pg_finfo_outbox_stop_point_release) >$@
 
 .PHONY: FORCE
 FORCE:

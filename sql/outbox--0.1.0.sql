@@ -418,11 +418,19 @@ RETURNS TABLE (outbox_id uuid, queue text, event_id uuid, event_type text, aggre
 LANGUAGE c VOLATILE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_claim';
 COMMENT ON FUNCTION outbox.claim(text, integer, interval, text[], interval) IS
 $$Leases at most batch_size due messages to worker_id, each under a fresh token, oldest due first within priority within a queue; queues are served in the order given.
-worker_id: who claims, 1 to 512 bytes. batch_size: at least 1. lease: how long, from now by the wall clock; NULL = each queue's. queues: the queues to look in; NULL = {default}. wait: '0' in this version.
+worker_id: who claims, 1 to 512 bytes. batch_size: at least 1. lease: how long, from now by the wall clock; NULL = each queue's. queues: the queues to look in; NULL = {default}. wait: how long to wait, at most, until there is something to lease; '0' = not at all.
 A lease found expired is first recorded in the ledger (ZOMBIE_REQUEUE, or FAILED at the ceiling, which ends the message), then leased anew. A message whose attempts have used up a ceiling that was lowered ends as FAILED / RETRIES_EXHAUSTED.
-Errors: P7004 unknown queue; 22004 and 22023 bad arguments; 0A000 wait above 0.
+Errors: P7004 unknown queue; 22004 and 22023 bad arguments; 25001 wait above 0 in an isolation level above READ COMMITTED.
 Locks: the rows it leases, until the end of the transaction; never waits for a row. Takes no predicate locks.
 Cost: one index descent a queue and priority in use, a few index entries a message; does not grow with the backlog, with scheduled messages or with what others hold.$$;
+
+CREATE PROCEDURE outbox.wait_for_work(max_wait interval, queues text[] DEFAULT NULL)
+LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_wait_for_work';
+COMMENT ON PROCEDURE outbox.wait_for_work(interval, text[]) IS
+$$Waits until something is claimable, or max_wait is over. To be called between claims by workers that do not LISTEN.
+max_wait: how long at most. queues: the queues to watch; NULL = {default}, as in claim.
+Errors: 25001 in a transaction block, a function, or after anything was written; P7004 unknown queue; 22004 and 22023 bad arguments; 25006 during recovery.
+Locks: none while it waits, and no snapshot: it ends the transaction. Cost: a look when it is woken, at least each second; each 100 ms without a background worker.$$;
 
 CREATE FUNCTION outbox.complete(outbox_id uuid, lease_token uuid, worker_id text, state outbox.attempt_state,
 	reference text DEFAULT NULL, response_code text DEFAULT NULL, error_code text DEFAULT NULL, error_message text DEFAULT NULL,
@@ -665,6 +673,224 @@ COMMENT ON COLUMN outbox.status.dead_count IS 'ended as FAILED and not replayed'
 COMMENT ON COLUMN outbox.status.oldest_due_age_seconds IS 'how long the oldest claimable message has been due; NULL = none';
 COMMENT ON COLUMN outbox.status.oldest_pending_age_seconds IS 'age of the oldest pending message; NULL = none';
 
+---------------------------------------------------------------- what the server counts, and its background workers
+
+CREATE FUNCTION outbox.queue_stats()
+RETURNS TABLE (queue text, enqueued bigint, duplicates bigint, claim_batches bigint, claimed bigint, dispatched bigint,
+	failed bigint, retryable bigint, zombie_requeue bigint, leases_lost bigint, repaired bigint,
+	cancelled bigint, notified bigint, optimistic bigint, optimistic_delivered bigint, optimistic_retried bigint,
+	optimistic_failed bigint, optimistic_lost bigint, latency_sum_ms bigint,
+	latency_histogram bigint[], wakeup_delay_sum_us bigint, wakeup_delay_histogram bigint[], stats_reset timestamptz)
+LANGUAGE c VOLATILE PARALLEL SAFE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_queue_stats';
+COMMENT ON FUNCTION outbox.queue_stats() IS
+$$The counters in shared memory, a row for each queue of this database that something was counted of; the view outbox.stats shows them for every queue. Empty when the library is not preloaded.
+No errors. Takes no lock on tables; reads shared memory only.$$;
+
+CREATE VIEW outbox.stats AS
+	SELECT q.queue,
+		coalesce(s.enqueued, 0) AS enqueued,
+		coalesce(s.duplicates, 0) AS duplicates,
+		coalesce(s.claim_batches, 0) AS claim_batches,
+		coalesce(s.claimed, 0) AS claimed,
+		coalesce(s.dispatched, 0) AS dispatched,
+		coalesce(s.failed, 0) AS failed,
+		coalesce(s.retryable, 0) AS retryable,
+		coalesce(s.zombie_requeue, 0) AS zombie_requeue,
+		coalesce(s.leases_lost, 0) AS leases_lost,
+		coalesce(s.repaired, 0) AS repaired,
+		coalesce(s.cancelled, 0) AS cancelled,
+		coalesce(s.notified, 0) AS notified,
+		coalesce(s.optimistic, 0) AS optimistic,
+		coalesce(s.optimistic_delivered, 0) AS optimistic_delivered,
+		coalesce(s.optimistic_retried, 0) AS optimistic_retried,
+		coalesce(s.optimistic_failed, 0) AS optimistic_failed,
+		coalesce(s.optimistic_lost, 0) AS optimistic_lost,
+		coalesce(s.latency_sum_ms, 0) AS latency_sum_ms,
+		coalesce(s.latency_histogram, pg_catalog.array_fill(0::bigint, ARRAY[13])) AS latency_histogram,
+		coalesce(s.wakeup_delay_sum_us, 0) AS wakeup_delay_sum_us,
+		coalesce(s.wakeup_delay_histogram, pg_catalog.array_fill(0::bigint, ARRAY[12])) AS wakeup_delay_histogram,
+		s.stats_reset
+	FROM outbox.queues q LEFT JOIN outbox.queue_stats() s USING (queue);
+COMMENT ON VIEW outbox.stats IS 'One row a queue: what was counted since stats_reset, at most since the start of the server. Counted when a transaction commits; prepared transactions are not counted.';
+COMMENT ON COLUMN outbox.stats.queue IS 'the queue';
+COMMENT ON COLUMN outbox.stats.enqueued IS 'messages written, replays included';
+COMMENT ON COLUMN outbox.stats.duplicates IS 'enqueues that were answered with an earlier message';
+COMMENT ON COLUMN outbox.stats.claim_batches IS 'claims that leased something of it';
+COMMENT ON COLUMN outbox.stats.claimed IS 'messages leased by claim';
+COMMENT ON COLUMN outbox.stats.dispatched IS 'attempts recorded as DISPATCHED';
+COMMENT ON COLUMN outbox.stats.failed IS 'attempts recorded as FAILED';
+COMMENT ON COLUMN outbox.stats.retryable IS 'attempts recorded as RETRYABLE';
+COMMENT ON COLUMN outbox.stats.zombie_requeue IS 'attempts recorded as ZOMBIE_REQUEUE';
+COMMENT ON COLUMN outbox.stats.leases_lost IS 'leases that expired and were recorded, whoever found them';
+COMMENT ON COLUMN outbox.stats.repaired IS 'of these, those that repair found: the background worker, repair_expired_leases or maintain';
+COMMENT ON COLUMN outbox.stats.cancelled IS 'messages cancelled';
+COMMENT ON COLUMN outbox.stats.notified IS 'notifications that the background worker sent';
+COMMENT ON COLUMN outbox.stats.optimistic IS 'messages born leased, by enqueue_and_claim';
+COMMENT ON COLUMN outbox.stats.optimistic_delivered IS 'of these, delivered under that lease';
+COMMENT ON COLUMN outbox.stats.optimistic_retried IS 'of these, reported as RETRYABLE under that lease';
+COMMENT ON COLUMN outbox.stats.optimistic_failed IS 'of these, ended as FAILED under that lease';
+COMMENT ON COLUMN outbox.stats.optimistic_lost IS 'of these, that lease expired';
+COMMENT ON COLUMN outbox.stats.latency_sum_ms IS 'sum of latency_ms over the attempts that gave one';
+COMMENT ON COLUMN outbox.stats.latency_histogram IS 'attempts by latency_ms, up to 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000 ms, and above';
+COMMENT ON COLUMN outbox.stats.wakeup_delay_sum_us IS 'microseconds between commit and notification, summed';
+COMMENT ON COLUMN outbox.stats.wakeup_delay_histogram IS 'notifications by that delay, up to 50, 100, 250, 500, 1000, 2500, 5000, 10000, 25000, 100000, 1000000 us, and above';
+COMMENT ON COLUMN outbox.stats.stats_reset IS 'since when; NULL = nothing was counted yet';
+
+CREATE FUNCTION outbox.reset_stats() RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_reset_stats';
+COMMENT ON FUNCTION outbox.reset_stats() IS
+$$Sets the counters of all queues of this database to zero, as pg_stat_reset does for those of PostgreSQL.
+No arguments, no errors. A rollback does not bring them back. Takes no lock on tables. Cost: one pass over shared memory.$$;
+
+CREATE FUNCTION outbox.worker_status()
+RETURNS TABLE (kind text, database text, pid integer, state text, since timestamptz, next_wake timestamptz,
+	last_error text, last_error_at timestamptz, failures integer, starts bigint, wakeups bigint, notified bigint,
+	repaired bigint, unrepaired bigint)
+LANGUAGE c VOLATILE PARALLEL SAFE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_worker_status';
+COMMENT ON FUNCTION outbox.worker_status() IS
+$$What the background processes say of themselves: the rows of the view outbox.workers.
+No errors. Takes no lock on tables; reads shared memory, and names of databases.$$;
+
+CREATE VIEW outbox.workers AS
+	SELECT s.kind, s.database, s.pid, s.state, s.since, s.next_wake, s.last_error, s.last_error_at, s.failures, s.starts,
+		s.wakeups, s.notified, s.repaired, s.unrepaired
+	FROM outbox.worker_status() s;
+COMMENT ON VIEW outbox.workers IS 'The background processes of the server: the launcher, and for each database that has the extension its worker and its maintenance.';
+COMMENT ON COLUMN outbox.workers.kind IS 'launcher, worker or maintenance';
+COMMENT ON COLUMN outbox.workers.database IS 'the database it works in; NULL for the launcher';
+COMMENT ON COLUMN outbox.workers.pid IS 'its process; NULL = not running';
+COMMENT ON COLUMN outbox.workers.state IS 'launcher: running, off (outbox.worker), not running, not loaded (shared_preload_libraries). worker: running, waiting for a lock, in trouble, left alone (a restore or a subscription fills the tables), stopped. maintenance: running, idle, in trouble';
+COMMENT ON COLUMN outbox.workers.since IS 'since when it is in that state';
+COMMENT ON COLUMN outbox.workers.next_wake IS 'when it wakes by itself';
+COMMENT ON COLUMN outbox.workers.last_error IS 'what went wrong last';
+COMMENT ON COLUMN outbox.workers.last_error_at IS 'and when';
+COMMENT ON COLUMN outbox.workers.failures IS 'failures in a row until now; 0 = it is well';
+COMMENT ON COLUMN outbox.workers.starts IS 'how often it was started since the server was';
+COMMENT ON COLUMN outbox.workers.wakeups IS 'how often it woke';
+COMMENT ON COLUMN outbox.workers.notified IS 'notifications it sent';
+COMMENT ON COLUMN outbox.workers.repaired IS 'expired leases it took back';
+COMMENT ON COLUMN outbox.workers.unrepaired IS 'expired leases that it could not take back when it looked last';
+
+CREATE FUNCTION outbox.prometheus() RETURNS text
+LANGUAGE sql VOLATILE
+BEGIN ATOMIC
+	WITH latency(place, le) AS (
+		-- the bounds of latency_histogram, in seconds
+		VALUES (1, '0.005'), (2, '0.01'), (3, '0.025'), (4, '0.05'), (5, '0.1'), (6, '0.25'), (7, '0.5'), (8, '1'), (9, '2.5'),
+			(10, '5'), (11, '10'), (12, '30'), (13, '+Inf')
+	), wakeup_delay(place, le) AS (
+		-- those of wakeup_delay_histogram
+		VALUES (1, '5e-05'), (2, '0.0001'), (3, '0.00025'), (4, '0.0005'), (5, '0.001'), (6, '0.0025'), (7, '0.005'), (8, '0.01'),
+			(9, '0.025'), (10, '0.1'), (11, '1'), (12, '+Inf')
+	), counted AS MATERIALIZED (
+		SELECT s.queue, 'queue="' || replace(replace(replace(s.queue, E'\\', E'\\\\'), '"', E'\\"'), E'\n', E'\\n') || '"' AS label,
+			s.paused, s.pending_count, s.due_unleased_count, s.leased_count, s.expired_lease_count, s.scheduled_count,
+			s.dead_count, s.oldest_pending_age_seconds, s.oldest_due_age_seconds,
+			c.enqueued, c.duplicates, c.claim_batches, c.claimed, c.dispatched, c.failed, c.retryable, c.zombie_requeue,
+			c.leases_lost, c.repaired, c.cancelled, c.notified, c.optimistic, c.optimistic_delivered, c.optimistic_retried,
+			c.optimistic_failed, c.optimistic_lost, c.latency_sum_ms, c.latency_histogram, c.wakeup_delay_sum_us,
+			c.wakeup_delay_histogram
+		FROM outbox.status s JOIN outbox.stats c USING (queue)
+	), metric(name, type, help) AS (
+		VALUES
+		('pending_depth', 'gauge', 'Messages without a terminal outcome.'),
+		('pending_due', 'gauge', 'Pending messages that are due and not leased.'),
+		('pending_leased', 'gauge', 'Pending messages that a worker holds under a live lease.'),
+		('pending_expired', 'gauge', 'Pending messages whose lease has expired and was not yet repaired.'),
+		('pending_scheduled', 'gauge', 'Pending messages that are due later: delayed, or waiting for the next try.'),
+		('dead_letters', 'gauge', 'Messages that ended as FAILED and were not replayed.'),
+		('oldest_pending_age_seconds', 'gauge', 'Age of the oldest pending message; 0 when there is none.'),
+		('oldest_claimable_age_seconds', 'gauge', 'How long the longest waiting message that is due and not leased has been due; 0 when there is none.'),
+		('queue_paused', 'gauge', '1 while the queue is paused, so that nothing of it is claimed.'),
+		('worker_up', 'gauge', '1 when the background worker of this database runs.'),
+		('worker_failures', 'gauge', 'Failures in a row of the background worker of this database; 0 when it is well.'),
+		('worker_unrepaired_leases', 'gauge', 'Expired leases that the background worker could not repair when it looked last.'),
+		('notification_queue_usage_ratio', 'gauge', 'Share of the server''s notification queue that is in use.'),
+		('enqueued_total', 'counter', 'Messages written, replays included.'),
+		('duplicates_total', 'counter', 'Enqueues that were answered with an earlier message.'),
+		('claim_batches_total', 'counter', 'Claims that leased something of the queue.'),
+		('claimed_total', 'counter', 'Messages leased by claim.'),
+		('attempts_total', 'counter', 'Attempts recorded in the ledger, by state.'),
+		('lease_repairs_total', 'counter', 'Expired leases that repair took back.'),
+		('leases_lost_total', 'counter', 'Leases that expired and were recorded, whoever found them.'),
+		('cancelled_total', 'counter', 'Messages cancelled.'),
+		('notify_wakeups_total', 'counter', 'Notifications sent by the background worker.'),
+		('optimistic_sends_total', 'counter', 'Messages born leased to their producer, by enqueue_and_claim.'),
+		('optimistic_outcomes_total', 'counter', 'What became of the leases that messages were born with, by outcome.'),
+		('dispatch_latency_seconds', 'histogram', 'How long deliveries took, as the workers measured: latency_ms of the attempts that gave one.'),
+		('wakeup_delay_seconds', 'histogram', 'From the commit that made a message claimable to the notification by the background worker.')
+	), sample(name, suffix, queue, labels, place, value) AS (
+		SELECT v.name, '', c.queue, c.label, 0, v.value
+		FROM counted c CROSS JOIN LATERAL (VALUES
+			('pending_depth', c.pending_count::text),
+			('pending_due', c.due_unleased_count::text),
+			('pending_leased', c.leased_count::text),
+			('pending_expired', c.expired_lease_count::text),
+			('pending_scheduled', c.scheduled_count::text),
+			('dead_letters', c.dead_count::text),
+			('oldest_pending_age_seconds', trim_scale(coalesce(c.oldest_pending_age_seconds, 0)::numeric)::text),
+			('oldest_claimable_age_seconds', trim_scale(coalesce(c.oldest_due_age_seconds, 0)::numeric)::text),
+			('queue_paused', c.paused::integer::text),
+			('enqueued_total', c.enqueued::text),
+			('duplicates_total', c.duplicates::text),
+			('claim_batches_total', c.claim_batches::text),
+			('claimed_total', c.claimed::text),
+			('lease_repairs_total', c.repaired::text),
+			('leases_lost_total', c.leases_lost::text),
+			('cancelled_total', c.cancelled::text),
+			('notify_wakeups_total', c.notified::text),
+			('optimistic_sends_total', c.optimistic::text)) v(name, value)
+		UNION ALL
+		SELECT v.name, '', c.queue, c.label || ',' || v.label, v.place, v.value::text
+		FROM counted c CROSS JOIN LATERAL (VALUES
+			('attempts_total', 'state="DISPATCHED"', 1, c.dispatched),
+			('attempts_total', 'state="FAILED"', 2, c.failed),
+			('attempts_total', 'state="RETRYABLE"', 3, c.retryable),
+			('attempts_total', 'state="ZOMBIE_REQUEUE"', 4, c.zombie_requeue),
+			('optimistic_outcomes_total', 'outcome="delivered"', 1, c.optimistic_delivered),
+			('optimistic_outcomes_total', 'outcome="retried"', 2, c.optimistic_retried),
+			('optimistic_outcomes_total', 'outcome="failed"', 3, c.optimistic_failed),
+			('optimistic_outcomes_total', 'outcome="lost"', 4, c.optimistic_lost)) v(name, label, place, value)
+		UNION ALL
+		SELECT 'dispatch_latency_seconds', '_bucket', c.queue, c.label || ',le="' || b.le || '"', b.place,
+			(SELECT sum(n) FROM unnest(c.latency_histogram[:b.place]) n)::text
+		FROM counted c CROSS JOIN latency b
+		UNION ALL
+		SELECT 'wakeup_delay_seconds', '_bucket', c.queue, c.label || ',le="' || b.le || '"', b.place,
+			(SELECT sum(n) FROM unnest(c.wakeup_delay_histogram[:b.place]) n)::text
+		FROM counted c CROSS JOIN wakeup_delay b
+		UNION ALL
+		SELECT v.name, v.suffix, c.queue, c.label, v.place, v.value
+		FROM counted c CROSS JOIN LATERAL (VALUES
+			('dispatch_latency_seconds', '_sum', 100, trim_scale(c.latency_sum_ms / 1000.0)::text),
+			('dispatch_latency_seconds', '_count', 101, (SELECT sum(n) FROM unnest(c.latency_histogram) n)::text),
+			('wakeup_delay_seconds', '_sum', 100, trim_scale(c.wakeup_delay_sum_us / 1000000.0)::text),
+			('wakeup_delay_seconds', '_count', 101, (SELECT sum(n) FROM unnest(c.wakeup_delay_histogram) n)::text))
+			v(name, suffix, place, value)
+		UNION ALL
+		SELECT v.name, '', '', '', 0, v.value
+		FROM (
+			SELECT count(w.pid) AS up, coalesce(sum(w.failures), 0) AS failures, coalesce(sum(w.unrepaired), 0) AS unrepaired
+			FROM outbox.workers w WHERE w.kind = 'worker' AND w.database = current_database()) w
+		CROSS JOIN LATERAL (VALUES
+			('worker_up', w.up::text),
+			('worker_failures', w.failures::text),
+			('worker_unrepaired_leases', w.unrepaired::text),
+			('notification_queue_usage_ratio', trim_scale(pg_notification_queue_usage()::numeric)::text)) v(name, value)
+	), shown AS (
+		SELECT m.name, m.type, m.help,
+			string_agg('outbox_' || s.name || s.suffix || CASE s.labels WHEN '' THEN '' ELSE '{' || s.labels || '}' END || ' ' || s.value || chr(10),
+				'' ORDER BY s.queue, s.place) AS samples
+		FROM metric m JOIN sample s USING (name) GROUP BY m.name, m.type, m.help
+	)
+	SELECT string_agg('# HELP outbox_' || s.name || ' ' || s.help || chr(10) || '# TYPE outbox_' || s.name || ' ' || s.type || chr(10) || s.samples,
+		'' ORDER BY s.name)
+	FROM shown s;
+END;
+COMMENT ON FUNCTION outbox.prometheus() IS
+$$What outbox.status, outbox.stats and outbox.workers show, in the text exposition format of Prometheus: gauges and counters by queue, of this database; times in seconds. Worker and notification queue have no label. An age is 0 where nothing waits; counters are all 0 when the library is not preloaded, and begin anew with the server and at reset_stats().
+No arguments, no errors. Takes no lock but those of reading. Cost: reads all of pending and all dead letters, as outbox.status does.$$;
+
 ---------------------------------------------------------------- check
 
 CREATE FUNCTION outbox.check()
@@ -791,11 +1017,19 @@ BEGIN ATOMIC
 	SELECT 'error', l.oid::regclass::text, 'no partition of ' || CASE WHEN l.parent = 'outbox.messages'::regclass THEN 'outbox.attempts' ELSE 'outbox.messages' END || ' has the same bounds'
 	FROM leaves l
 	WHERE NOT EXISTS (SELECT 1 FROM leaves o WHERE o.parent <> l.parent AND o.bound = l.bound)
+	UNION ALL
+	SELECT 'warning', 'background worker', CASE w.state
+			WHEN 'not loaded' THEN 'none: the library is not in shared_preload_libraries, so call outbox.maintain()'
+			WHEN 'off' THEN 'none: outbox.worker is off, so call outbox.maintain()'
+			ELSE 'none runs for this database' END
+	FROM outbox.worker_status() w
+	WHERE w.kind = 'launcher' AND NOT EXISTS (
+		SELECT 1 FROM outbox.worker_status() o WHERE o.kind = 'worker' AND o.database = current_database() AND o.pid IS NOT NULL)
 	ORDER BY 1, 2, 3;
 END;
 COMMENT ON FUNCTION outbox.check() IS
-$$What is not as it must be: triggers of ours that are missing or not ENABLE ALWAYS, on detached partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules and row level security; write grants, anything granted to PUBLIC, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart. No row = nothing found.
-severity: error. object: what. problem: why. No errors; reads catalogs only.$$;
+$$What is not as it must be: triggers of ours that are missing or not ENABLE ALWAYS, on detached partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules and row level security; write grants, anything granted to PUBLIC, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; no background worker. No row = nothing found.
+severity: error, or warning where all is right but for that nobody is there to keep it so. object: what. problem: why. No errors; reads catalogs only.$$;
 
 ---------------------------------------------------------------- owner and rights
 
@@ -812,7 +1046,7 @@ BEGIN
 		FROM pg_catalog.pg_class c
 		WHERE c.relnamespace = 'outbox'::pg_catalog.regnamespace AND c.relkind = 'v'
 		UNION ALL
-		SELECT pg_catalog.format('ALTER FUNCTION %s OWNER TO outbox_owner', p.oid::pg_catalog.regprocedure)
+		SELECT pg_catalog.format('ALTER ROUTINE %s OWNER TO outbox_owner', p.oid::pg_catalog.regprocedure)
 		FROM pg_catalog.pg_proc p
 		WHERE p.pronamespace = 'outbox'::pg_catalog.regnamespace
 	LOOP
@@ -846,16 +1080,19 @@ GRANT EXECUTE ON FUNCTION
 	outbox.release(text, uuid[], uuid[], interval),
 	outbox.repair_expired_leases(integer, text, text[])
 TO outbox_executor;
+GRANT EXECUTE ON PROCEDURE outbox.wait_for_work(interval, text[]) TO outbox_executor;
 
 GRANT EXECUTE ON FUNCTION
 	outbox.create_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer),
 	outbox.alter_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer),
 	outbox.drop_queue(text), outbox.pause(text), outbox.resume(text),
 	outbox.cancel(uuid, text, boolean), outbox.replay(uuid, timestamptz),
-	outbox.backoff(text, integer, uuid), outbox.maintain(), outbox.state_diagram(), outbox.check()
+	outbox.backoff(text, integer, uuid), outbox.maintain(), outbox.state_diagram(), outbox.check(), outbox.reset_stats()
 TO outbox_operator;
 
-GRANT SELECT ON outbox.status, outbox.operational_status, outbox.dead_letters
+GRANT EXECUTE ON FUNCTION outbox.queue_stats(), outbox.worker_status(), outbox.prometheus()
+TO outbox_operator, outbox_readonly, outbox_auditor;
+GRANT SELECT ON outbox.status, outbox.operational_status, outbox.dead_letters, outbox.stats, outbox.workers
 TO outbox_operator, outbox_readonly, outbox_auditor;
 GRANT SELECT ON outbox.queues, outbox.messages, outbox.pending, outbox.attempts
 TO outbox_readonly, outbox_auditor;

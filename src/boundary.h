@@ -17,15 +17,15 @@
 
 namespace outbox {
 
-template <Datum (*body)(FunctionCallInfo)>
-Datum
-guarded_entry(FunctionCallInfo fcinfo)
+template <typename Body>
+auto
+guarded_entry(const Body &body)
 {
 	char what[256];
 
 	try
 	{
-		return body(fcinfo);
+		return body();
 	}
 	catch (const std::exception &e)
 	{
@@ -82,6 +82,39 @@ in_subtransaction(const Body &body)
 	return error;
 }
 
+// Runs body() in a transaction of its own, for a process that has none. Returns nullptr when
+// it went well, else the error, copied into the context it was called in; then nothing of
+// the transaction is left.
+template <typename Body>
+ErrorData *
+in_transaction(const Body &body)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ErrorData *volatile error = nullptr;
+
+	PG_TRY();
+	{
+		SetCurrentStatementStartTimestamp();
+		StartTransactionCommand();
+		PushActiveSnapshot(GetTransactionSnapshot());
+		body();
+		PopActiveSnapshot();
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		HOLD_INTERRUPTS();
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	return error;
+}
+
 // Runs body(first, count) over n pieces of work so that a fault in one stops that
 // one alone: all of them in one subtransaction, and only if that fails each in its
 // own. failed(i, error) is told of every piece that did not happen.
@@ -109,6 +142,16 @@ each_confined(int n, const Body &body, const Failed &failed)
 	static Datum symbol##_body(FunctionCallInfo fcinfo); \
 	extern "C" { \
 	PG_FUNCTION_INFO_V1(symbol); \
-	Datum symbol(PG_FUNCTION_ARGS) { return outbox::guarded_entry<symbol##_body>(fcinfo); } \
+	Datum symbol(PG_FUNCTION_ARGS) { return outbox::guarded_entry([=] { return symbol##_body(fcinfo); }); } \
 	} \
 	static Datum symbol##_body([[maybe_unused]] FunctionCallInfo fcinfo)
+
+// Defines the main function of a background process: OUTBOX_PROCESS(outbox_x_main) { ... }
+// with its argument in `argument`.
+#define OUTBOX_PROCESS(symbol) \
+	static void symbol##_body(Datum argument); \
+	extern "C" { \
+	void symbol(Datum argument); \
+	void symbol(Datum argument) { outbox::guarded_entry([=] { symbol##_body(argument); }); } \
+	} \
+	static void symbol##_body([[maybe_unused]] Datum argument)

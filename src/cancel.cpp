@@ -8,6 +8,7 @@
 #include "boundary.h"
 #include "errors.h"
 #include "lease.h"
+#include "transaction.h"
 
 namespace outbox {
 
@@ -53,7 +54,10 @@ try_cancel(Work *work, const core::Uuid &id, text *reason, bool force, text *by,
 	attempt.details.error_message = reason;
 	changed = remove(work, row, Wait::for_row);
 	if (changed == Changed::done)
+	{
 		append(work, &appended, 1);
+		note_count(row->queue, Counter::cancelled);
+	}
 	*attempt_no = attempt.attempt_no;
 	return changed;
 }

@@ -13,6 +13,8 @@
 #include "due.h"
 #include "lease.h"
 #include "lost.h"
+#include "transaction.h"
+#include "wait.h"
 
 namespace outbox {
 
@@ -233,6 +235,7 @@ put_claimed(Claim *claim, const Candidate *candidate, const Queue *queue)
 void
 claim_from(Work *work, Claim *claim, const Queue *queue)
 {
+	int taken_before = claim->taken;
 	int most = Min(claim->wanted - claim->taken, chunk_size);
 	Candidate *candidates = static_cast<Candidate *>(palloc(sizeof(Candidate) * static_cast<Size>(most)));
 	DueScan scan;
@@ -254,14 +257,46 @@ claim_from(Work *work, Claim *claim, const Queue *queue)
 	}
 	end_due_scan(&scan);
 	pfree(candidates);
+	note_count(queue->name, Counter::claimed, claim->taken - taken_before);
+	note_count(queue->name, Counter::claim_batches, claim->taken > taken_before);
 }
 
-List *
-queues_or_default(Work *work, FunctionCallInfo fcinfo, int arg)
+void
+claim_once(Claim *claim, const List *names)
 {
-	if (!PG_ARGISNULL(arg))
-		return queues_argument(work, fcinfo, arg);
-	return list_make1(const_cast<Queue *>(queue_named(work, cstring_to_text("default"))));
+	ListCell *cell;
+	Work work;
+
+	begin_work(&work, "claim()");
+	foreach (cell, queues_named(&work, names))
+	{
+		const Queue *queue = static_cast<const Queue *>(lfirst(cell));
+
+		if (!queue->paused && claim->taken < claim->wanted)
+			claim_from(&work, claim, queue);
+	}
+	end_work(&work);
+}
+
+// Messages that were committed after the statement began count as well, and so its
+// snapshot cannot be the one that decides.
+void
+claim_waiting(Claim *claim, const List *names, int64 us)
+{
+	Waiting waiting;
+
+	if (IsolationUsesXactSnapshot())
+		ereport(ERROR, (errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+						errmsg("claim with wait cannot run in an isolation level above READ COMMITTED"),
+						errhint("Use CALL outbox.wait_for_work(), then claim.")));
+	begin_waiting(&waiting, us);
+	do
+	{
+		claim->snapshot = RegisterSnapshot(GetLatestSnapshot());
+		claim_once(claim, names);
+		UnregisterSnapshot(claim->snapshot);
+	} while (claim->taken == 0 && wait_on(&waiting));
+	end_waiting(&waiting);
 }
 
 }	// namespace
@@ -273,8 +308,8 @@ using namespace outbox;
 OUTBOX_FUNCTION(outbox_claim)
 {
 	Claim claim = {};
-	ListCell *cell;
-	Work work;
+	const List *names;
+	int64 wait_us;
 
 	claim.fcinfo = fcinfo;
 	claim.worker = worker_argument(fcinfo, 0);
@@ -286,20 +321,13 @@ OUTBOX_FUNCTION(outbox_claim)
 		claim.lease_us = positive_interval_us(PG_GETARG_INTERVAL_P(2), "lease");
 		later(GetCurrentTimestamp(), claim.lease_us, "lease");
 	}
-	if (nonnegative_interval_us(DatumGetIntervalP(required_datum(fcinfo, 4, "wait")), "wait") > 0)
-		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						errmsg("wait above zero is not supported in this version"),
-						errhint("LISTEN outbox_pending, and claim when notified.")));
+	wait_us = nonnegative_interval_us(DatumGetIntervalP(required_datum(fcinfo, 4, "wait")), "wait");
+	names = queue_names_argument(fcinfo, 3, "default");
 	claim.snapshot = GetActiveSnapshot();
 	InitMaterializedSRF(fcinfo, 0);
-	begin_work(&work, "claim()");
-	foreach (cell, queues_or_default(&work, fcinfo, 3))
-	{
-		const Queue *queue = static_cast<const Queue *>(lfirst(cell));
-
-		if (!queue->paused && claim.taken < claim.wanted)
-			claim_from(&work, &claim, queue);
-	}
-	end_work(&work);
+	if (wait_us > 0)
+		claim_waiting(&claim, names, wait_us);
+	else
+		claim_once(&claim, names);
 	return static_cast<Datum>(0);
 }

@@ -59,6 +59,53 @@ constexpr bool updates_without_wait = false;
 constexpr bool updates_without_wait = true;
 #endif
 
+// 17 shows what an extension's process waits for by a name of its own.
+inline uint32
+extension_wait_event()
+{
+#if PG_VERSION_NUM >= 170000
+	static uint32 event;
+
+	if (event == 0)
+		event = WaitEventExtensionNew("OutboxMain");
+	return event;
+#else
+	return PG_WAIT_EXTENSION;
+#endif
+}
+
+// Which PGPROC is this process's.
+inline uint32
+process_number()
+{
+#if PG_VERSION_NUM >= 170000
+	return static_cast<uint32>(MyProcNumber);
+#else
+	return static_cast<uint32>(MyProc->pgprocno);
+#endif
+}
+
+// Left behind by a DROP DATABASE that was interrupted; nobody can connect to it.
+inline bool
+database_is_broken([[maybe_unused]] Form_pg_database database)
+{
+#ifdef DATCONNLIMIT_INVALID_DB
+	return database->datconnlimit == DATCONNLIMIT_INVALID_DB;
+#else
+	return false;
+#endif
+}
+
+inline bool
+owns_database(Oid database, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(DatabaseRelationId, database, role);
+#else
+	return pg_database_ownercheck(database, role);
+#endif
+}
+
 // 17 lets an index release what it cached for a run of insertions.
 inline void
 end_index_inserts([[maybe_unused]] Relation index, [[maybe_unused]] IndexInfo *info)

@@ -27,4 +27,8 @@ void end_due_scan(DueScan *scan);
 
 bool has_due(Work *work, const Queue *queue);
 
+// The earliest time after `after` at which a row of the queue becomes claimable; DT_NOEND
+// when there is none.
+TimestampTz next_due_after(Work *work, const Queue *queue, TimestampTz after);
+
 }	// namespace outbox

@@ -68,6 +68,8 @@ attempt_for(const PendingRow *row, int attempt_no, core::Record state, text *rec
 	Attempt attempt = {};
 
 	attempt.outbox_id = row->id;
+	attempt.queue = row->queue;
+	attempt.optimistic = row->leased && row->attempt_count == 0 && row->claimed_at == row->created_at;
 	attempt.attempt_no = attempt_no;
 	attempt.state = state;
 	attempt.leased = row->leased;

@@ -4,6 +4,7 @@
 
 #include "errors.h"
 #include "probe.h"
+#include "transaction.h"
 
 namespace outbox {
 
@@ -157,6 +158,48 @@ recorded_under(Work *work, const core::Uuid &id, const core::Uuid &token)
 	return recorded;
 }
 
+namespace {
+
+Counter
+counter_of(core::Record state)
+{
+	switch (state)
+	{
+		case core::Record::dispatched:
+			return Counter::dispatched;
+		case core::Record::failed:
+			return Counter::failed;
+		case core::Record::retryable:
+			return Counter::retryable;
+		default:
+			return Counter::zombie_requeue;
+	}
+}
+
+Counter
+optimistic_counter_of(const Attempt *attempt)
+{
+	if (attempt->lost)
+		return Counter::optimistic_lost;
+	if (attempt->state == core::Record::dispatched)
+		return Counter::optimistic_delivered;
+	return attempt->state == core::Record::retryable ? Counter::optimistic_retried : Counter::optimistic_failed;
+}
+
+void
+count_attempt(const Attempt *attempt)
+{
+	note_count(attempt->queue, counter_of(attempt->state));
+	if (attempt->lost)
+		note_count(attempt->queue, Counter::leases_lost);
+	if (attempt->optimistic)
+		note_count(attempt->queue, optimistic_counter_of(attempt));
+	if (attempt->details.has_latency)
+		note_latency(attempt->queue, attempt->details.latency_ms);
+}
+
+}	// namespace
+
 void
 append(Work *work, Attempt *const *attempts, int count)
 {
@@ -178,7 +221,10 @@ append(Work *work, Attempt *const *attempts, int count)
 		}
 		insert_rows(leaf, rows, n);
 		for (int i = 0; i < n; i++)
+		{
 			ExecDropSingleTupleTableSlot(rows[i]);
+			count_attempt(attempts[done + i]);
+		}
 		done += n;
 	}
 }

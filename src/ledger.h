@@ -22,8 +22,11 @@ struct Details {
 
 struct Attempt {
 	core::Uuid outbox_id;
+	text *queue;
 	int attempt_no;
 	core::Record state;
+	bool optimistic;		// under the lease that the message was born with
+	bool lost;				// that lease expired
 	bool leased;			// worker_id, lease_token and claimed_at are set
 	text *worker_id;
 	core::Uuid lease_token;

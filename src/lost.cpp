@@ -9,6 +9,7 @@ lost_attempt(const PendingRow *row, int attempt_no, core::Record state, text *by
 {
 	Attempt attempt = attempt_for(row, attempt_no, state, by);
 
+	attempt.lost = row->leased;
 	attempt.details.error_code = cstring_to_text(row->leased ? "LEASE_EXPIRED" : "RETRIES_EXHAUSTED");
 	return attempt;
 }

@@ -9,7 +9,7 @@
 #include "partitions.h"
 #include "probe.h"
 #include "repair.h"
-#include "wakeup.h"
+#include "transaction.h"
 
 namespace outbox {
 
@@ -29,17 +29,21 @@ tell(FunctionCallInfo fcinfo, const char *action, const char *object, const char
 void
 repair_all(FunctionCallInfo fcinfo)
 {
+	RepairScan scan = {};
 	int total = 0;
-	int repaired;
 	Work work;
 
+	scan.most = repairs_at_a_time;
+	scan.whole_expiries = true;
+	scan.by = cstring_to_text("outbox maintain");
+	scan.from = DT_NOBEGIN;
 	do
 	{
 		begin_work(&work, "maintain()");
-		repaired = repair(&work, repairs_at_a_time, cstring_to_text("outbox maintain"), NIL, nullptr);
+		repair(&work, &scan);
 		end_work(&work);
-		total += repaired;
-	} while (repaired == repairs_at_a_time);
+		total += scan.repaired;
+	} while (scan.more);
 	if (total > 0)
 		tell(fcinfo, "leases repaired", "outbox.pending", psprintf("%d", total));
 }
@@ -57,10 +61,22 @@ notify_claimable(FunctionCallInfo fcinfo)
 
 		if (queue->paused || !has_due(&work, queue))
 			continue;
-		note_wakeup(queue->name);
+		note_due(queue->name, work.now, work.now);
 		tell(fcinfo, "notified", text_to_cstring(queue->name), "it has claimable messages");
 	}
 	end_work(&work);
+}
+
+void
+make_all_partitions(FunctionCallInfo fcinfo)
+{
+	for (int ahead = 0; ahead <= partitions_ahead; ahead++)
+	{
+		MadePair pair = make_partitions(ahead);
+
+		if (pair.action != nullptr)
+			tell(fcinfo, pair.action, pair.object, pair.detail);
+	}
 }
 
 void
@@ -83,7 +99,7 @@ OUTBOX_FUNCTION(outbox_maintain)
 	PreventCommandIfReadOnly("maintain()");
 	InitMaterializedSRF(fcinfo, 0);
 	confine(fcinfo, "repair left for later", repair_all);
-	make_partitions_ahead(fcinfo, tell);
+	make_all_partitions(fcinfo);
 	confine(fcinfo, "notification left for later", notify_claimable);
 	return static_cast<Datum>(0);
 }

@@ -5,7 +5,7 @@
 #include "keys.h"
 #include "lease.h"
 #include "numbers.h"
-#include "wakeup.h"
+#include "transaction.h"
 
 namespace outbox {
 
@@ -193,6 +193,19 @@ give_lease(Work *work, const Queue *queue, Message *message)
 		later_or_last(work->now, message->lease_us > 0 ? message->lease_us : queue->lease_us);
 }
 
+// Listeners and the background worker hear of it at commit.
+void
+tell_of(Work *work, const Queue *queue, const Message *message)
+{
+	if (message->leased_to == nullptr)
+	{
+		note_due(queue->name, message->due_at, work->now);
+		return;
+	}
+	note_expiry(message->lease_expires_at);
+	note_count(queue->name, Counter::optimistic);
+}
+
 void
 write_created(Work *work, const Queue *queue, Message **created, int count)
 {
@@ -214,7 +227,9 @@ write_created(Work *work, const Queue *queue, Message **created, int count)
 		[&](Table *table, TupleTableSlot *row, const Message *message) {
 			fill_pending(work, queue, table, row, message);
 		});
-	note_wakeup(queue->name);
+	for (int i = 0; i < count; i++)
+		tell_of(work, queue, created[i]);
+	note_count(queue->name, Counter::enqueued, count);
 }
 
 }	// namespace
@@ -251,6 +266,7 @@ write_messages(Work *work, const Queue *queue, Message *messages, int count)
 			created[n++] = &messages[i];
 	if (n > 0)
 		write_created(work, queue, created, n);
+	note_count(queue->name, Counter::duplicates, count - n);
 	for (int i = 0; i < count; i++)
 	{
 		if (messages[i].created)

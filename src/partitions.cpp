@@ -17,7 +17,6 @@ namespace outbox {
 
 namespace {
 
-constexpr int periods_ahead = 2;
 // Periods are counted from a Monday, midnight UTC: 1970-01-05.
 constexpr int64 origin_ms = 4 * (USECS_PER_DAY / 1000);
 
@@ -209,32 +208,38 @@ default_holds(const Shape &parent, const Range *range)
 
 }	// namespace
 
-void
-make_partitions_ahead(FunctionCallInfo fcinfo, Told told)
+MadePair
+make_partitions(int ahead)
 {
-	for (int ahead = 0; ahead <= periods_ahead; ahead++)
-	{
-		Range range;
-		const char *name;
-		ErrorData *error;
+	Range range;
+	const char *name;
+	ErrorData *error;
 
-		if (!missing_range(ahead, &range))
-			continue;
-		name = leaf_name("messages", &range);
-		if (default_holds(messages_shape, &range) || default_holds(attempts_shape, &range))
-		{
-			told(fcinfo, "partition not needed", name, "the DEFAULT partitions hold rows of that time and keep it");
-			continue;
-		}
-		error = in_subtransaction([&] {
-			SPI_connect();
-			make_leaf("messages", &range);
-			make_leaf("attempts", &range);
-			SPI_finish();
-		});
-		told(fcinfo, error == nullptr ? "partition made" : "partition left for later", name,
-			 error == nullptr ? "with its counterpart of attempts" : error->message);
-	}
+	if (!missing_range(ahead, &range))
+		return {};
+	name = leaf_name("messages", &range);
+	if (default_holds(messages_shape, &range) || default_holds(attempts_shape, &range))
+		return {"partition not needed", name, "the DEFAULT partitions hold rows of that time and keep it", false};
+	error = in_subtransaction([&] {
+		SPI_connect();
+		make_leaf("messages", &range);
+		make_leaf("attempts", &range);
+		SPI_finish();
+	});
+	if (error != nullptr)
+		return {"partition left for later", name, error->message, true};
+	return {"partition made", name, "with its counterpart of attempts", false};
+}
+
+bool
+lacks_partitions()
+{
+	Range range;
+
+	for (int ahead = 0; ahead <= partitions_ahead; ahead++)
+		if (missing_range(ahead, &range) && !default_holds(messages_shape, &range) && !default_holds(attempts_shape, &range))
+			return true;
+	return false;
 }
 
 }	// namespace outbox

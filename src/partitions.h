@@ -10,9 +10,19 @@
 
 namespace outbox {
 
-// told(action, object, detail) hears of each pair.
-using Told = void (*)(FunctionCallInfo fcinfo, const char *action, const char *object, const char *detail);
+// How many periods after the current one have their partitions.
+constexpr int partitions_ahead = 2;
 
-void make_partitions_ahead(FunctionCallInfo fcinfo, Told told);
+// What became of a pair.
+struct MadePair {
+	const char *action;	// nullptr = it is there
+	const char *object;
+	const char *detail;
+	bool left;			// it should be there, and is not
+};
+
+// The pair for the period that is so many ahead of the current one.
+MadePair make_partitions(int ahead);
+bool lacks_partitions();
 
 }	// namespace outbox

@@ -2,6 +2,9 @@
 
 #include "pending_row.h"
 
+#include "stop_point.h"
+#include "transaction.h"
+
 namespace outbox {
 
 PendingRow *
@@ -23,6 +26,7 @@ load(Table *table, TupleTableSlot *slot)
 	row->attempt_count = DatumGetInt32(value(attempt_count));
 	row->max_attempts = is_null(max_attempts) ? 0 : DatumGetInt32(value(max_attempts));
 	row->next_attempt_at = DatumGetTimestampTz(value(next_attempt_at));
+	row->created_at = DatumGetTimestampTz(value(created_at));
 	row->leased = !is_null(lease_token) && !is_null(claimed_by) && !is_null(claimed_at) && !is_null(lease_expires_at);
 	if (row->leased)
 	{
@@ -47,7 +51,9 @@ find_pending(Work *work, const core::Uuid &id)
 	start_probe(&probe, &key, 1);
 	if (next_settled(&probe, ForwardScanDirection))
 		row = load(table, probe.slot);
-	else if (find_in_latest_snapshot(table, primary_index(table), &key, 1, probe.slot))
+	else
+		OUTBOX_STOP_POINT("find_pending_missed");
+	if (row == nullptr && find_in_latest_snapshot(table, primary_index(table), &key, 1, probe.slot))
 		row = load(table, probe.slot);
 	end_probe(&probe);
 	return row;
@@ -107,6 +113,10 @@ store(Work *work, PendingRow *row, Wait wait)
 	ExecStoreVirtualTuple(slot);
 	changed = update_row(table, &row->tid, slot, wait);
 	ExecDropSingleTupleTableSlot(slot);
+	if (changed == Changed::done && row->leased)
+		note_expiry(row->lease_expires_at);
+	else if (changed == Changed::done)
+		note_due(row->queue, row->next_attempt_at, work->now);
 	return changed;
 }
 

@@ -21,6 +21,7 @@ struct PendingRow {
 	int attempt_count;
 	int max_attempts;	// 0 = the queue's
 	TimestampTz next_attempt_at;
+	TimestampTz created_at;
 	bool leased;
 	text *claimed_by;
 	TimestampTz claimed_at;

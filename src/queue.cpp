@@ -121,18 +121,39 @@ hold_queue(Work *work, const text *name)
 }
 
 List *
-queues_argument(Work *work, FunctionCallInfo fcinfo, int arg)
+queue_names_argument(FunctionCallInfo fcinfo, int arg, const char *default_name)
 {
-	ArrayArg names = required_array(fcinfo, arg, "queues");
 	List *result = NIL;
+	ArrayArg names;
 
+	if (PG_ARGISNULL(arg) && default_name != nullptr)
+		return list_make1(cstring_to_text(default_name));
+	names = required_array(fcinfo, arg, "queues");
 	for (int i = 0; i < names.count; i++)
 	{
+		text *name;
+		bool repeated = false;
+		ListCell *cell;
+
 		if (names.nulls[i])
 			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("queues must not contain null")));
-		result = list_append_unique_ptr(
-			result, const_cast<Queue *>(queue_named(work, DatumGetTextPP(names.items[i]))));
+		name = DatumGetTextPCopy(names.items[i]);
+		foreach (cell, result)
+			repeated |= equal(static_cast<const text *>(lfirst(cell)), name);
+		if (!repeated)
+			result = lappend(result, name);
 	}
+	return result;
+}
+
+List *
+queues_named(Work *work, const List *names)
+{
+	List *result = NIL;
+	ListCell *cell;
+
+	foreach (cell, names)
+		result = lappend(result, const_cast<Queue *>(queue_named(work, static_cast<const text *>(lfirst(cell)))));
 	return result;
 }
 

@@ -38,8 +38,10 @@ const Queue *find_queue(Work *work, const text *name);
 // For producers: holds the queue against drop_queue, then reads it.
 const Queue *hold_queue(Work *work, const text *name);
 List *all_queues(Work *work);
-// The queues argument of claim and repair: each once.
-List *queues_argument(Work *work, FunctionCallInfo fcinfo, int arg);
+// The queues argument: names, each once; NULL = default_name, where there is one.
+List *queue_names_argument(FunctionCallInfo fcinfo, int arg, const char *default_name);
+// The queues of these names. P7004 when there is none.
+List *queues_named(Work *work, const List *names);
 
 // The ceiling for a message that may have its own; 0 = none.
 inline int

@@ -9,7 +9,9 @@
 #include "args.h"
 #include "boundary.h"
 #include "claimed_key.h"
+#include "due.h"
 #include "queue.h"
+#include "transaction.h"
 
 namespace outbox {
 
@@ -126,6 +128,20 @@ find_row(Table *table, const text *name, TupleTableSlot *slot)
 	return find_in_latest_snapshot(table, primary_index(table), &key, 1, slot);
 }
 
+// What a pause, or another setting, held back may be claimed from now on.
+void
+tell_of_due(Work *work, Table *table, TupleTableSlot *row)
+{
+	Queue queue = {};
+	bool isnull;
+
+	if (DatumGetBool(table->get(row, queues_col::paused, &isnull)))
+		return;
+	queue.name = DatumGetTextPP(table->get(row, queues_col::queue, &isnull));
+	if (has_due(work, &queue))
+		note_due(queue.name, work->now, work->now);
+}
+
 // Changes the queue's row by change(table, row), looking again whenever it moved.
 template <typename Change>
 void
@@ -151,6 +167,7 @@ change_queue(FunctionCallInfo fcinfo, const char *function, const Change &change
 		change(table, row);
 		changed = update_row(table, &found->tts_tid, row, Wait::for_row);
 	} while (changed != Changed::done);
+	tell_of_due(&work, table, row);
 	ExecDropSingleTupleTableSlot(found);
 	ExecDropSingleTupleTableSlot(row);
 	close_table(table);
@@ -280,6 +297,7 @@ OUTBOX_FUNCTION(outbox_drop_queue)
 	do
 		CHECK_FOR_INTERRUPTS();
 	while (find_row(table, name, found) && delete_row(table, &found->tts_tid, Wait::for_row) != Changed::done);
+	note_dropped(name);
 	ExecDropSingleTupleTableSlot(found);
 	close_table(table);
 	end_work(&work);

@@ -8,6 +8,7 @@
 #include "lease.h"
 #include "lost.h"
 #include "repair.h"
+#include "transaction.h"
 
 namespace outbox {
 
@@ -34,44 +35,64 @@ is_wanted(const List *queues, const text *queue)
 	return false;
 }
 
-struct ExpiredScan {
-	Work *work;
-	const List *queues;
-	Probe probe;
-};
-
 void
-begin_expired_scan(ExpiredScan *scan, Work *work, const List *queues)
+begin_expired_probe(Probe *probe, Work *work, StrategyNumber from_strategy, RegProcedure from_operator, TimestampTz from,
+					TimestampTz to)
 {
 	Table *table = pending(work);
 	Relation index = named_index(table, "pending_lease");
-	ScanKeyData key;
+	ScanKeyData keys[2];
 
-	scan->work = work;
-	scan->queues = queues;
-	key_compares(&key, index, 1, BTLessEqualStrategyNumber, F_TIMESTAMPTZ_LE, TimestampTzGetDatum(work->now));
-	begin_probe(&scan->probe, table, index, 1);
-	start_probe(&scan->probe, &key, 1);
+	key_compares(&keys[0], index, 1, from_strategy, from_operator, TimestampTzGetDatum(from));
+	key_compares(&keys[1], index, 1, BTLessEqualStrategyNumber, F_TIMESTAMPTZ_LE, TimestampTzGetDatum(to));
+	begin_probe(probe, table, index, 2);
+	start_probe(probe, keys, 2);
 }
 
-// The next expired leases, earliest expiry first, that no open transaction is changing.
-List *
-gather_expired(ExpiredScan *scan, int most)
+// The next expired lease that no open transaction is changing; nullptr at the end.
+Repaired *
+next_expired(Work *work, const RepairScan *scan, Probe *probe)
 {
-	List *found = NIL;
-
-	while (list_length(found) < most && next_settled(&scan->probe, ForwardScanDirection))
+	while (next_settled(probe, ForwardScanDirection))
 	{
 		Repaired *lease;
 
 		CHECK_FOR_INTERRUPTS();
-		if (TransactionIdIsValid(scan->probe.changer()))
+		if (TransactionIdIsValid(probe->changer()))
 			continue;
 		lease = static_cast<Repaired *>(palloc0(sizeof(Repaired)));
-		lease->row = load(pending(scan->work), scan->probe.slot);
+		lease->row = load(pending(work), probe->slot);
 		if (lease->row->leased && is_wanted(scan->queues, lease->row->queue))
-			found = lappend(found, lease);
+			return lease;
 	}
+	return nullptr;
+}
+
+List *
+gather_expired(Work *work, const RepairScan *scan, Probe *probe, int most)
+{
+	List *found = NIL;
+	Repaired *lease;
+
+	while (list_length(found) < most && (lease = next_expired(work, scan, probe)) != nullptr)
+		found = lappend(found, lease);
+	return found;
+}
+
+// Moves scan->from behind what it gathers.
+List *
+gather_whole_expiries(Work *work, RepairScan *scan, Probe *probe)
+{
+	List *found = gather_expired(work, scan, probe, scan->most);
+	TimestampTz last;
+	Repaired *lease;
+
+	if (found == NIL)
+		return NIL;
+	last = static_cast<Repaired *>(llast(found))->row->lease_expires_at;
+	while ((lease = next_expired(work, scan, probe)) != nullptr && lease->row->lease_expires_at == last)
+		found = lappend(found, lease);
+	scan->from = last + 1;
 	return found;
 }
 
@@ -83,7 +104,33 @@ free_row(PendingRow *row, const Queue *queue)
 }
 
 void
-repair_found(Work *work, const List *found, text *by)
+report_left(const RepairScan *scan, const core::Uuid &id, const char *why, int sqlstate)
+{
+	if (scan->failed != nullptr)
+		scan->failed(id, why, sqlstate);
+	else
+		ereport(WARNING,
+				(errcode(sqlstate), errmsg("could not repair the lease of message %s: %s", shown(id), why)));
+}
+
+Recovery
+repair_one(Work *work, const RepairScan *scan, Repaired *lease)
+{
+	// A copy, because a run that fails is run again from what was found.
+	PendingRow row = *lease->row;
+	Recovery recovery;
+
+	if (scan->cautious && tried(work, row.id).attempts < row.attempt_count)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("its ledger holds fewer attempts than its attempt_count, %d", row.attempt_count)));
+	recovery = recover_expired(work, &row, scan->by, free_row, &lease->attempt);
+	if (recovery != Recovery::skipped)
+		note_count(row.queue, Counter::repaired);
+	return recovery;
+}
+
+void
+repair_found(Work *work, const List *found, const RepairScan *scan)
 {
 	auto lease = [&](int i) { return static_cast<Repaired *>(list_nth(found, i)); };
 
@@ -94,19 +141,12 @@ repair_found(Work *work, const List *found, text *by)
 
 			begin_nested_work(&inner, work);
 			for (int i = first; i < first + n; i++)
-			{
-				// A copy, because a run that fails is run again from what was found.
-				PendingRow row = *lease(i)->row;
-
-				lease(i)->recovery = recover_expired(&inner, &row, by, free_row, &lease(i)->attempt);
-			}
+				lease(i)->recovery = repair_one(&inner, scan, lease(i));
 			end_work(&inner);
 		},
 		[&](int i, ErrorData *error) {
 			lease(i)->recovery = Recovery::skipped;
-			ereport(WARNING, (errcode(error->sqlerrcode),
-							  errmsg("could not repair the lease of message %s: %s", shown(lease(i)->row->id),
-									 error->message)));
+			report_left(scan, lease(i)->row->id, error->message, error->sqlerrcode);
 		});
 }
 
@@ -139,23 +179,38 @@ answer(Work *work, const List *found, FunctionCallInfo result)
 
 }	// namespace
 
-int
-repair(Work *work, int batch_size, text *by, const List *queues, FunctionCallInfo result)
+void
+repair(Work *work, RepairScan *scan)
 {
-	int repaired = 0;
-	ExpiredScan scan;
 	List *found;
+	Probe probe;
 
-	begin_expired_scan(&scan, work, queues);
+	scan->repaired = 0;
+	begin_expired_probe(&probe, work, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, scan->from, work->now);
 	// Rows that cannot be repaired do not count: the scan goes on behind them.
-	while (repaired < batch_size &&
-		   (found = gather_expired(&scan, Min(batch_size - repaired, chunk_size))) != NIL)
+	do
 	{
-		repair_found(work, found, by);
-		repaired += answer(work, found, result);
-	}
-	end_probe(&scan.probe);
-	return repaired;
+		found = scan->whole_expiries ? gather_whole_expiries(work, scan, &probe) :
+									   gather_expired(work, scan, &probe, Min(scan->most - scan->repaired, chunk_size));
+		repair_found(work, found, scan);
+		scan->repaired += answer(work, found, scan->result);
+	} while (found != NIL && !scan->whole_expiries && scan->repaired < scan->most);
+	scan->more = !probe.ended;
+	end_probe(&probe);
+}
+
+TimestampTz
+next_expiry_after(Work *work, TimestampTz after)
+{
+	TimestampTz earliest = DT_NOEND;
+	Probe probe;
+	bool isnull;
+
+	begin_expired_probe(&probe, work, BTGreaterStrategyNumber, F_TIMESTAMPTZ_GT, after, DT_NOEND);
+	if (next_settled(&probe, ForwardScanDirection))
+		earliest = DatumGetTimestampTz(pending(work)->get(probe.slot, pending_col::lease_expires_at, &isnull));
+	end_probe(&probe);
+	return earliest;
 }
 
 }	// namespace outbox
@@ -166,6 +221,7 @@ OUTBOX_FUNCTION(outbox_repair_expired_leases)
 {
 	int batch_size = required_int(fcinfo, 0, "batch_size");
 	text *worker = worker_argument(fcinfo, 1);
+	RepairScan scan = {};
 	List *queues = NIL;
 	Work work;
 
@@ -173,9 +229,16 @@ OUTBOX_FUNCTION(outbox_repair_expired_leases)
 	InitMaterializedSRF(fcinfo, 0);
 	begin_work(&work, "repair_expired_leases()");
 	if (!PG_ARGISNULL(2))
-		queues = queues_argument(&work, fcinfo, 2);
+		queues = queues_named(&work, queue_names_argument(fcinfo, 2, nullptr));
 	if (PG_ARGISNULL(2) || queues != NIL)
-		repair(&work, batch_size, worker, queues, fcinfo);
+	{
+		scan.most = batch_size;
+		scan.by = worker;
+		scan.queues = queues;
+		scan.from = DT_NOBEGIN;
+		scan.result = fcinfo;
+		repair(&work, &scan);
+	}
 	end_work(&work);
 	return static_cast<Datum>(0);
 }

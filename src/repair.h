@@ -1,13 +1,32 @@
-// repair_expired_leases as other parts call it.
+// Repair of expired leases as other parts call it.
 #pragma once
 
 #include "queue.h"
 
 namespace outbox {
 
-// Repairs at most batch_size expired leases on behalf of `by`; queues NIL = all. A row
-// a lease goes to result, the call that wants them, unless it is nullptr. Returns how
-// many were repaired.
-int repair(Work *work, int batch_size, text *by, const List *queues, FunctionCallInfo result);
+// A walk over the expired leases, earliest expiry first.
+struct RepairScan {
+	// asked
+	int most;				// to repair in one call
+	bool whole_expiries;	// to look at, rather, and all that expire together with the last of them:
+							// then the walk can go on behind it
+	text *by;
+	const List *queues;		// NIL = all
+	TimestampTz from;		// expiries before that are left out; the walk moves it on
+	bool cautious;			// leave rows alone whose ledger is behind their attempt_count:
+							// a restore may be filling it
+	FunctionCallInfo result;	// each repaired lease goes there, unless nullptr
+	void (*failed)(const core::Uuid &id, const char *why, int sqlstate);	// hears of what was left, unless nullptr
+
+	// answered
+	int repaired;
+	bool more;				// there may be more
+};
+
+void repair(Work *work, RepairScan *scan);
+
+// The earliest expiry of a lease after `after`; DT_NOEND when there is none.
+TimestampTz next_expiry_after(Work *work, TimestampTz after);
 
 }	// namespace outbox

@@ -11,6 +11,12 @@ constexpr int64 most_us = 3653 * USECS_PER_DAY;	// ten years
 
 char *partition_interval;
 char *idempotency_window;
+bool worker = true;
+char *databases;
+int discovery_interval_s = 300;
+int poll_interval_ms = 5000;
+int notify_gather_ms = 5;
+int most_queues = 1024;
 
 // As the type's input function does, but false instead of an ERROR.
 bool
@@ -59,11 +65,60 @@ check_interval_or_empty(char **value, void **extra, GucSource source)
 	return (*value)[0] == '\0' || check_interval(value, extra, source);
 }
 
+bool
+check_databases(char **value, void **, GucSource)
+{
+	// Splitting writes into the string, and its list is of no use here. A parameter that
+	// is read before memory contexts exist cannot be: the postmaster has them.
+	char *copy = pstrdup(*value);
+	List *names;
+	bool valid = SplitIdentifierString(copy, ',', &names);
+
+	if (!valid)
+		GUC_check_errdetail("List syntax is invalid.");
+	list_free(names);
+	pfree(copy);
+	return valid;
+}
+
+// What only a library that is preloaded can have.
+void
+define_preload_settings()
+{
+	DefineCustomIntVariable("outbox.max_queues",
+							"Number of queues, of all databases, that have a place in shared memory.",
+							"Those beyond are served more slowly and are not counted.", &most_queues, 1024, 16, 65536,
+							PGC_POSTMASTER, 0, nullptr, nullptr, nullptr);
+}
+
+void
+define_worker_settings()
+{
+	DefineCustomBoolVariable("outbox.worker", "Whether background workers run.", nullptr, &worker, true, PGC_SIGHUP, 0,
+							 nullptr, nullptr, nullptr);
+	DefineCustomStringVariable("outbox.databases",
+							   "Databases that get a background worker; empty means all that have the extension.",
+							   nullptr, &databases, "", PGC_SIGHUP, GUC_LIST_INPUT, check_databases, nullptr, nullptr);
+	DefineCustomIntVariable("outbox.discovery_interval",
+							"How often the launcher looks for databases that have the extension.",
+							"CREATE EXTENSION, ALTER EXTENSION and DROP EXTENSION are noticed at once.",
+							&discovery_interval_s, 300, 1, 86400, PGC_SIGHUP, GUC_UNIT_S, nullptr, nullptr, nullptr);
+	DefineCustomIntVariable("outbox.poll_interval", "How long a background worker sleeps at most.",
+							"Finds what no commit announces: prepared transactions, rows written by hand.",
+							&poll_interval_ms, 5000, 100, 3600000, PGC_SIGHUP, GUC_UNIT_MS, nullptr, nullptr, nullptr);
+	DefineCustomIntVariable("outbox.notify_gather", "Time between two notifications of one queue.",
+							"The first one is sent at once.", &notify_gather_ms, 5, 0, 1000, PGC_SIGHUP, GUC_UNIT_MS,
+							nullptr, nullptr, nullptr);
+}
+
 }	// namespace
 
 void
 define_settings()
 {
+	define_worker_settings();
+	if (process_shared_preload_libraries_in_progress)
+		define_preload_settings();
 	DefineCustomStringVariable("outbox.partition_interval",
 							   "Length of the partitions of messages and attempts that outbox.maintain() makes.",
 							   nullptr, &partition_interval, "1 week", PGC_SUSET, 0, check_interval, nullptr, nullptr);
@@ -78,6 +133,52 @@ int64
 partition_interval_ms()
 {
 	return fixed_us(partition_interval) / 1000;
+}
+
+bool
+workers_wanted()
+{
+	return worker;
+}
+
+bool
+is_wanted_database(const char *name)
+{
+	char *copy = pstrdup(databases);
+	List *names = NIL;
+	ListCell *cell;
+	bool wanted;
+
+	wanted = SplitIdentifierString(copy, ',', &names) && names == NIL;
+	foreach (cell, names)
+		wanted |= strcmp(static_cast<const char *>(lfirst(cell)), name) == 0;
+	list_free(names);
+	pfree(copy);
+	return wanted;
+}
+
+int64
+discovery_interval_us()
+{
+	return discovery_interval_s * USECS_PER_SEC;
+}
+
+int64
+poll_interval_us()
+{
+	return poll_interval_ms * static_cast<int64>(1000);
+}
+
+int64
+notify_gather_us()
+{
+	return notify_gather_ms * static_cast<int64>(1000);
+}
+
+int
+max_queues()
+{
+	return most_queues;
 }
 
 int64

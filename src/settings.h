@@ -8,6 +8,7 @@
 
 namespace outbox {
 
+// Called once, when the library is loaded.
 void define_settings();
 
 // outbox.partition_interval: length of a dated partition.
@@ -16,5 +17,23 @@ int64 partition_interval_ms();
 // outbox.idempotency_window: how long a key is remembered, in milliseconds;
 // PG_INT64_MAX = for ever.
 int64 idempotency_window_ms();
+
+// outbox.worker: whether background workers run.
+bool workers_wanted();
+
+// outbox.databases: whether a worker is wanted for the database of that name.
+bool is_wanted_database(const char *name);
+
+// outbox.discovery_interval
+int64 discovery_interval_us();
+
+// outbox.poll_interval: how long the worker sleeps at most.
+int64 poll_interval_us();
+
+// outbox.notify_gather: time between two notifications of one queue.
+int64 notify_gather_us();
+
+// outbox.max_queues: queues that have a place in shared memory.
+int max_queues();
 
 }	// namespace outbox

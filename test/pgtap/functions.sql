@@ -6,7 +6,7 @@ SET intervalstyle = 'postgres';
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(38);
+SELECT plan(41);
 
 CREATE FUNCTION pg_temp.arguments(name text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(pg_get_function_arguments(oid), ' AND ') FROM pg_proc
@@ -17,12 +17,12 @@ CREATE FUNCTION pg_temp.result(name text) RETURNS text LANGUAGE sql AS $$
 	WHERE pronamespace = 'outbox'::regnamespace AND proname = name
 $$;
 
--- Every function there is, each with one signature. The last three serve tables.
+-- Every function there is, each with one signature. The last five serve views and tables.
 SELECT results_eq(
 	$$SELECT proname::text COLLATE "C", count(*) FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace GROUP BY 1 ORDER BY 1$$,
 	$$SELECT name COLLATE "C", 1::bigint FROM unnest(ARRAY['alter_queue', 'backoff', 'cancel', 'check', 'claim', 'complete', 'complete_batch', 'create_queue', 'drop_queue',
 		'enqueue', 'enqueue_and_claim', 'enqueue_batch', 'maintain', 'pause', 'release', 'renew', 'repair_expired_leases', 'replay', 'resume', 'state_diagram',
-		'append_only', 'key_digest', 'merge_queue']) name ORDER BY 1$$,
+		'prometheus', 'reset_stats', 'wait_for_work', 'queue_stats', 'worker_status', 'append_only', 'key_digest', 'merge_queue']) name ORDER BY 1$$,
 	'the functions, one signature each');
 
 -- Producer.
@@ -102,12 +102,24 @@ SELECT results_eq(
 	$$SELECT pg_temp.arguments(name), pg_temp.result(name) FROM unnest(ARRAY['maintain', 'state_diagram', 'check']) name$$,
 	$$VALUES ('', 'TABLE(action text, object text, detail text)'), ('', 'text'), ('', 'TABLE(severity text, object text, problem text)')$$,
 	'maintain, state_diagram and check');
+SELECT results_eq(
+	$$SELECT pg_temp.arguments(name), pg_temp.result(name) FROM unnest(ARRAY['prometheus', 'reset_stats']) name$$,
+	$$VALUES ('', 'text'), ('', 'void')$$, 'prometheus and reset_stats');
+SELECT results_eq(
+	$$SELECT prokind::text, pg_temp.arguments('wait_for_work') FROM pg_proc WHERE oid::regproc::text = 'outbox.wait_for_work'$$,
+	$$VALUES ('p', 'IN max_wait interval, IN queues text[] DEFAULT NULL::text[]')$$, 'wait_for_work is a procedure');
+-- Functions under views have the columns of their view.
+SELECT results_eq(
+	$$SELECT pg_temp.arguments(name), pg_temp.result(name) FROM unnest(ARRAY['queue_stats', 'worker_status']) name$$,
+	$$SELECT '', 'TABLE(' || string_agg(attname COLLATE "default" || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum) || ')'
+		FROM pg_attribute JOIN (VALUES (1, 'outbox.stats'::regclass), (2, 'outbox.workers')) v(n, view) ON attrelid = view
+		WHERE attnum > 0 GROUP BY n ORDER BY n$$, 'queue_stats and worker_status');
 
 -- How they run. What writes is VOLATILE and PARALLEL UNSAFE; none is LEAKPROOF.
 SELECT results_eq(
 	$$SELECT proname::text COLLATE "C", provolatile::text, proparallel::text FROM pg_proc
 		WHERE pronamespace = 'outbox'::regnamespace AND (provolatile <> 'v' OR proparallel <> 'u' OR proleakproof) ORDER BY 1$$,
-	$$VALUES ('backoff' COLLATE "C", 's', 'u'), ('check', 's', 'u'), ('key_digest', 'i', 's'), ('state_diagram', 'i', 's')$$,
+	$$VALUES ('backoff' COLLATE "C", 's', 'u'), ('check', 's', 'u'), ('key_digest', 'i', 's'), ('queue_stats', 'v', 's'), ('state_diagram', 'i', 's'), ('worker_status', 'v', 's')$$,
 	'what is not VOLATILE and PARALLEL UNSAFE only reads or computes');
 -- Whatever runs with its owner's rights pins search_path, with pg_temp last.
 SELECT is_empty(

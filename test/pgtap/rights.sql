@@ -4,7 +4,7 @@ SET client_min_messages = warning;
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(21);
+SELECT plan(27);
 
 -- Stands for PUBLIC: a role that is a member of nothing.
 CREATE ROLE regress_outbox_public;
@@ -45,38 +45,45 @@ SELECT results_eq($$
 	('queues',                          '',    '',      '',       'SELECT', 'SELECT', ''),
 	('replays',                         '',    '',      '',       '',       '',       ''),
 	('sequences',                       '',    '',      '',       '',       '',       ''),
-	('status',                          '',    '',      'SELECT', 'SELECT', 'SELECT', '')$$,
+	('stats',                           '',    '',      'SELECT', 'SELECT', 'SELECT', ''),
+	('status',                          '',    '',      'SELECT', 'SELECT', 'SELECT', ''),
+	('workers',                         '',    '',      'SELECT', 'SELECT', 'SELECT', '')$$,
 	'rights on tables and views');
 
 SELECT results_eq($$
 	SELECT proname::text COLLATE "C", pg_temp.on_function('outbox_ingest', oid), pg_temp.on_function('outbox_executor', oid), pg_temp.on_function('outbox_operator', oid),
 		pg_temp.on_function('outbox_readonly', oid), pg_temp.on_function('outbox_auditor', oid), pg_temp.on_function('regress_outbox_public', oid)
 	FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace ORDER BY 1$$,
--- function                             ingest     executor   operator   readonly auditor PUBLIC
+-- function                             ingest     executor   operator   readonly   auditor    PUBLIC
 	$$VALUES
-	('alter_queue' COLLATE "C",         '',        '',        'EXECUTE', '',      '',     ''),
-	('append_only',                     '',        '',        '',        '',      '',     ''),
-	('backoff',                         '',        '',        'EXECUTE', '',      '',     ''),
-	('cancel',                          '',        '',        'EXECUTE', '',      '',     ''),
-	('check',                           '',        '',        'EXECUTE', '',      '',     ''),
-	('claim',                           '',        'EXECUTE', '',        '',      '',     ''),
-	('complete',                        '',        'EXECUTE', '',        '',      '',     ''),
-	('complete_batch',                  '',        'EXECUTE', '',        '',      '',     ''),
-	('create_queue',                    '',        '',        'EXECUTE', '',      '',     ''),
-	('drop_queue',                      '',        '',        'EXECUTE', '',      '',     ''),
-	('enqueue',                         'EXECUTE', '',        '',        '',      '',     ''),
-	('enqueue_and_claim',               'EXECUTE', 'EXECUTE', '',        '',      '',     ''),
-	('enqueue_batch',                   'EXECUTE', '',        '',        '',      '',     ''),
-	('key_digest',                      '',        '',        '',        '',      '',     ''),
-	('maintain',                        '',        '',        'EXECUTE', '',      '',     ''),
-	('merge_queue',                     '',        '',        '',        '',      '',     ''),
-	('pause',                           '',        '',        'EXECUTE', '',      '',     ''),
-	('release',                         '',        'EXECUTE', '',        '',      '',     ''),
-	('renew',                           '',        'EXECUTE', '',        '',      '',     ''),
-	('repair_expired_leases',           '',        'EXECUTE', '',        '',      '',     ''),
-	('replay',                          '',        '',        'EXECUTE', '',      '',     ''),
-	('resume',                          '',        '',        'EXECUTE', '',      '',     ''),
-	('state_diagram',                   '',        '',        'EXECUTE', '',      '',     '')$$,
+	('alter_queue' COLLATE "C",         '',        '',        'EXECUTE', '',        '',        ''),
+	('append_only',                     '',        '',        '',        '',        '',        ''),
+	('backoff',                         '',        '',        'EXECUTE', '',        '',        ''),
+	('cancel',                          '',        '',        'EXECUTE', '',        '',        ''),
+	('check',                           '',        '',        'EXECUTE', '',        '',        ''),
+	('claim',                           '',        'EXECUTE', '',        '',        '',        ''),
+	('complete',                        '',        'EXECUTE', '',        '',        '',        ''),
+	('complete_batch',                  '',        'EXECUTE', '',        '',        '',        ''),
+	('create_queue',                    '',        '',        'EXECUTE', '',        '',        ''),
+	('drop_queue',                      '',        '',        'EXECUTE', '',        '',        ''),
+	('enqueue',                         'EXECUTE', '',        '',        '',        '',        ''),
+	('enqueue_and_claim',               'EXECUTE', 'EXECUTE', '',        '',        '',        ''),
+	('enqueue_batch',                   'EXECUTE', '',        '',        '',        '',        ''),
+	('key_digest',                      '',        '',        '',        '',        '',        ''),
+	('maintain',                        '',        '',        'EXECUTE', '',        '',        ''),
+	('merge_queue',                     '',        '',        '',        '',        '',        ''),
+	('pause',                           '',        '',        'EXECUTE', '',        '',        ''),
+	('prometheus',                      '',        '',        'EXECUTE', 'EXECUTE', 'EXECUTE', ''),
+	('queue_stats',                     '',        '',        'EXECUTE', 'EXECUTE', 'EXECUTE', ''),
+	('release',                         '',        'EXECUTE', '',        '',        '',        ''),
+	('renew',                           '',        'EXECUTE', '',        '',        '',        ''),
+	('repair_expired_leases',           '',        'EXECUTE', '',        '',        '',        ''),
+	('replay',                          '',        '',        'EXECUTE', '',        '',        ''),
+	('reset_stats',                     '',        '',        'EXECUTE', '',        '',        ''),
+	('resume',                          '',        '',        'EXECUTE', '',        '',        ''),
+	('state_diagram',                   '',        '',        'EXECUTE', '',        '',        ''),
+	('wait_for_work',                   '',        'EXECUTE', '',        '',        '',        ''),
+	('worker_status',                   '',        '',        'EXECUTE', 'EXECUTE', 'EXECUTE', '')$$,
 	'rights on functions');
 
 SELECT results_eq($$
@@ -116,16 +123,22 @@ SELECT is_empty($$SELECT c.oid::regclass FROM pg_class c WHERE relnamespace = 'o
 	'views run with the rights of their owner');
 SET ROLE outbox_operator;
 SELECT lives_ok('SELECT * FROM outbox.status', 'the operator reads the status');
+SELECT lives_ok('SELECT * FROM outbox.stats, outbox.workers', 'and what is counted, and the workers');
+SELECT lives_ok('SELECT outbox.prometheus()', 'and the metrics');
 SELECT throws_ok('SELECT * FROM outbox.pending', '42501', 'permission denied for table pending', 'but not the table beneath');
 SET ROLE outbox_readonly;
 SELECT lives_ok('SELECT * FROM outbox.messages', 'readonly reads messages through the parent');
+SELECT lives_ok('SELECT outbox.prometheus()', 'and the metrics');
+SELECT throws_ok('SELECT outbox.reset_stats()', '42501', 'permission denied for function reset_stats', 'but does not reset the counters');
 SELECT throws_ok('SELECT * FROM outbox.sequences', '42501', 'permission denied for view sequences', 'but not the sequences');
 SELECT throws_ok('SELECT * FROM outbox.key_numbers', '42501', 'permission denied for table key_numbers', 'nor what is beneath them');
 SET ROLE outbox_auditor;
 SELECT lives_ok('SELECT * FROM outbox.attempts', 'the auditor reads the ledger');
+SELECT lives_ok('SELECT outbox.prometheus()', 'and the metrics');
 SELECT throws_ok('SELECT * FROM outbox.sequences', '42501', 'permission denied for view sequences', 'but not the sequences');
 SET ROLE outbox_executor;
 SELECT throws_ok('DELETE FROM outbox.pending', '42501', 'permission denied for table pending', 'the executor cannot delete');
+SELECT throws_ok('SELECT * FROM outbox.stats', '42501', 'permission denied for view stats', 'and sees no counters');
 SET ROLE outbox_ingest;
 SELECT throws_ok('SELECT * FROM outbox.claim(''w'')', '42501', 'permission denied for function claim', 'ingest cannot claim');
 SET ROLE regress_outbox_public;

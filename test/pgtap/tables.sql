@@ -5,7 +5,7 @@ SET intervalstyle = 'postgres';
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(31);
+SELECT plan(33);
 
 CREATE FUNCTION pg_temp.columns(relation regclass) RETURNS TABLE (name text, type text, not_null boolean, value text) LANGUAGE sql AS $$
 	SELECT attname::text, format_type(atttypid, atttypmod), attnotnull, pg_get_expr(adbin, adrelid)
@@ -19,7 +19,8 @@ $$;
 SELECT results_eq(
 	$$SELECT relname::text COLLATE "C", relkind::text FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind NOT IN ('i', 't', 'c', 'I') ORDER BY 1$$,
 	$$VALUES ('attempts' COLLATE "C", 'p'), ('attempts_default', 'r'), ('dead_letters', 'v'), ('idempotency_keys', 'r'), ('key_numbers', 'r'), ('messages', 'p'),
-		('messages_default', 'r'), ('operational_status', 'v'), ('pending', 'r'), ('queues', 'r'), ('replays', 'r'), ('sequences', 'v'), ('status', 'v')$$,
+		('messages_default', 'r'), ('operational_status', 'v'), ('pending', 'r'), ('queues', 'r'), ('replays', 'r'), ('sequences', 'v'), ('stats', 'v'), ('status', 'v'),
+		('workers', 'v')$$,
 	'the tables and views');
 
 -- Tables.
@@ -120,6 +121,16 @@ SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.status')$$, $$VAL
 	('queue', 'text'), ('paused', 'boolean'), ('pending_count', 'bigint'), ('due_unleased_count', 'bigint'), ('leased_count', 'bigint'),
 	('expired_lease_count', 'bigint'), ('scheduled_count', 'bigint'), ('dead_count', 'bigint'), ('oldest_due_age_seconds', 'double precision'),
 	('oldest_pending_age_seconds', 'double precision')$$, 'columns of status');
+SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.stats')$$, $$VALUES
+	('queue', 'text'), ('enqueued', 'bigint'), ('duplicates', 'bigint'), ('claim_batches', 'bigint'), ('claimed', 'bigint'), ('dispatched', 'bigint'),
+	('failed', 'bigint'), ('retryable', 'bigint'), ('zombie_requeue', 'bigint'), ('leases_lost', 'bigint'), ('repaired', 'bigint'), ('cancelled', 'bigint'),
+	('notified', 'bigint'), ('optimistic', 'bigint'), ('optimistic_delivered', 'bigint'), ('optimistic_retried', 'bigint'), ('optimistic_failed', 'bigint'),
+	('optimistic_lost', 'bigint'), ('latency_sum_ms', 'bigint'), ('latency_histogram', 'bigint[]'), ('wakeup_delay_sum_us', 'bigint'),
+	('wakeup_delay_histogram', 'bigint[]'), ('stats_reset', 'timestamp with time zone')$$, 'columns of stats');
+SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.workers')$$, $$VALUES
+	('kind', 'text'), ('database', 'text'), ('pid', 'integer'), ('state', 'text'), ('since', 'timestamp with time zone'), ('next_wake', 'timestamp with time zone'),
+	('last_error', 'text'), ('last_error_at', 'timestamp with time zone'), ('failures', 'integer'), ('starts', 'bigint'), ('wakeups', 'bigint'),
+	('notified', 'bigint'), ('repaired', 'bigint'), ('unrepaired', 'bigint')$$, 'columns of workers');
 
 -- Times have a zone, everywhere.
 SELECT is_empty($$SELECT attrelid::regclass, attname FROM pg_attribute JOIN pg_class c ON c.oid = attrelid

@@ -41,6 +41,9 @@ SELECT t.try(s) FROM (VALUES
 	($$SELECT outbox.maintain()$$),
 	($$SELECT outbox.backoff('default', 1)$$),
 	($$SELECT outbox.check()$$),
+	($$SELECT outbox.prometheus()$$),
+	($$SELECT outbox.reset_stats()$$),
+	($$CALL outbox.wait_for_work('0')$$),
 	($$SELECT outbox.state_diagram()$$),
 	($$SELECT * FROM outbox.status$$)) v(s);
 COMMIT;

@@ -26,6 +26,7 @@ sub call
 sub every_function
 {
 	my ($name) = @_;
+	my $preloaded = $name eq 'shared_preload_libraries';
 	my %called;
 	my $round = $name =~ s/\W+/_/gr;
 
@@ -79,7 +80,12 @@ sub every_function
 	call("SELECT outbox.cancel(outbox_id, 'not wanted') FROM outbox.pending WHERE queue = '$round'");
 	$check->('drop_queue', "SELECT outbox.drop_queue('$round')", '');
 	$check->('maintain', "SELECT count(*) >= 0 FROM outbox.maintain()", 't');
-	$check->('check', "SELECT count(*) FROM outbox.check() WHERE problem NOT LIKE '%worker%'", '0');
+	$check->('check', "SELECT count(*) FROM outbox.check() WHERE severity = 'error'", '0');
+	$check->('wait_for_work', "CALL outbox.wait_for_work('0')", '');
+	$check->('prometheus', 'SELECT outbox.prometheus()', qr/^outbox_pending_depth\{queue="default"\} \d+$/m);
+	$check->('queue_stats', 'SELECT count(*) > 0 FROM outbox.queue_stats()', $preloaded ? 't' : 'f');
+	$check->('worker_status', "SELECT state FROM outbox.worker_status() WHERE kind = 'launcher'", $preloaded ? 'running' : 'not loaded');
+	$check->('reset_stats', 'SELECT outbox.reset_stats()', '');
 	$check->('state_diagram', "SELECT outbox.state_diagram()", qr/^digraph/);
 	$check->('key_digest', "SELECT length(outbox.key_digest('q', 'k'))", '32');
 	foreach my $statement ('UPDATE outbox.messages SET payload = NULL', 'DELETE FROM outbox.attempts', 'TRUNCATE outbox.pending')
@@ -90,7 +96,7 @@ sub every_function
 	$called{merge_queue} = 1;
 	is(call("INSERT INTO outbox.queues (queue, lease) VALUES ('default', '31 seconds'); SELECT lease FROM outbox.queues WHERE queue = 'default'"),
 		'00:00:31', "$name: merge_queue");
-	foreach my $view ('status', 'operational_status', 'dead_letters', 'sequences')
+	foreach my $view ('status', 'operational_status', 'dead_letters', 'sequences', 'stats', 'workers')
 	{
 		is(call("SELECT count(*) >= 0 FROM outbox.$view"), 't', "$name: view $view");
 	}

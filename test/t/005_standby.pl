@@ -44,7 +44,8 @@ is($standby->safe_psql('postgres', q{SELECT string_agg(state, ' ' ORDER BY outbo
 is($standby->safe_psql('postgres', q{SELECT event_type FROM outbox.messages JOIN outbox.dead_letters USING (outbox_id, event_type)}), 'm4', 'dead_letters');
 is($standby->safe_psql('postgres', q{SELECT next_sequence_id FROM outbox.sequences}), '2', 'sequences');
 is($standby->safe_psql('postgres', q{SELECT outbox.backoff('default', 3)}), '00:00:04', 'backoff()');
-is($standby->safe_psql('postgres', q{SELECT count(*) FROM outbox.check() WHERE problem NOT LIKE '%worker%'}), '0', 'check()');
+is($standby->safe_psql('postgres', q{SELECT count(*) FROM outbox.check() WHERE severity = 'error'}), '0', 'check()');
+like($standby->safe_psql('postgres', 'SELECT outbox.prometheus()'), qr/^outbox_pending_depth\{queue="default"\} 6$/m, 'prometheus()');
 like($standby->safe_psql('postgres', q{SELECT outbox.state_diagram()}), qr/^digraph/, 'state_diagram()');
 
 # ---------------------------------------------------------------- writing

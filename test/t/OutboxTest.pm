@@ -11,10 +11,13 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 our @EXPORT = qw(new_node seed session start_query wait_until_blocked
-	result_of sqlstate checksums catalogue consistent);
+	result_of sqlstate checksums catalogue consistent
+	configure worker_says wait_for_worker listener hear heard
+	wait_for_no_worker wait_for_rounds serves log_size log_lines);
 
 # A started cluster with the extension in database postgres. Options: conf (lines),
-# streaming, extension => 0.
+# streaming, extension => 0, preload => 1 (with background workers, whose intervals are
+# so long that nothing happens but what somebody is told of).
 sub new_node
 {
 	my ($name, %options) = @_;
@@ -28,6 +31,8 @@ sub new_node
 	$node->append_conf('postgresql.conf', "max_prepared_transactions = 20");
 	$node->append_conf('postgresql.conf', "max_connections = 40");
 	$node->append_conf('postgresql.conf', "shared_buffers = '32MB'");
+	$node->append_conf('postgresql.conf', "shared_preload_libraries = 'outbox'\n"
+			. "outbox.discovery_interval = '1 d'\noutbox.poll_interval = '1 h'") if $options{preload};
 	$node->append_conf('postgresql.conf', $options{conf}) if $options{conf};
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION outbox')
@@ -103,6 +108,111 @@ sub sqlstate
 	return '00000' if $ret == 0;
 	return $1 if $err =~ /(?:ERROR|FATAL):\s+([0-9A-Z]{5})/;
 	return "no SQLSTATE in: $err";
+}
+
+sub quoted
+{
+	my ($text) = @_;
+
+	return "'" . $text =~ s/'/''/gr . "'";
+}
+
+# Sets parameters (name => value; undef = back to the file's) and has all processes read them.
+sub configure
+{
+	my ($node, %settings) = @_;
+
+	foreach my $name (sort keys %settings)
+	{
+		my $value = $settings{$name};
+
+		$node->safe_psql('postgres', defined $value ? "ALTER SYSTEM SET $name = '$value'" : "ALTER SYSTEM RESET $name");
+	}
+	$node->reload;
+	return;
+}
+
+# A column, or an expression of several, of a database's worker in outbox.workers.
+sub worker_says
+{
+	my ($node, $expression, $database) = @_;
+
+	$database //= 'postgres';
+	return $node->safe_psql($database,
+		"SELECT $expression FROM outbox.workers WHERE kind = 'worker' AND database = " . quoted($database));
+}
+
+# Until a worker lives, other than the one of that process, and has nothing to do; its process.
+sub wait_for_worker
+{
+	my ($node, %options) = @_;
+	my $database = $options{database} // 'postgres';
+	my $other = $options{other} // 0;
+
+	$node->poll_query_until($database, qq{
+		SELECT count(*) = 1 FROM outbox.workers w JOIN pg_stat_activity a USING (pid)
+		WHERE kind = 'worker' AND database = ${\ quoted($database)} AND pid <> $other AND a.state = 'idle' AND w.next_wake > now()})
+		or die "no worker in database $database";
+	return worker_says($node, 'pid', $database);
+}
+
+# A session that listens, and remembers what it heard: [queue, process that sent it].
+sub listener
+{
+	my ($node, %options) = @_;
+	my $session = session($node, %options);
+
+	$session->query_safe('LISTEN outbox_pending');
+	return { node => $node, database => $options{database} // 'postgres', session => $session, heard => [] };
+}
+
+# Until one of these queues was heard of since `heard` was called last; that notification.
+sub hear
+{
+	my ($listener, @queues) = @_;
+
+	for (1 .. 1800)
+	{
+		my $output = $listener->{session}->query('SELECT');
+
+		push @{ $listener->{heard} }, [ $1, $2 ]
+			while $output =~ /"outbox_pending" with payload "(.*)" received from server process with PID (\d+)/g;
+		foreach my $one (@{ $listener->{heard} })
+		{
+			return $one if grep { $_ eq $one->[0] } @queues;
+		}
+		select(undef, undef, undef, 0.1);
+	}
+	die 'not heard of: ' . join(', ', @queues);
+}
+
+# What was heard since the last time: queues, sorted. Complete, and without waiting for
+# time to pass: a worker collects in rounds what commits have told it, so that what was
+# committed before this call is sent with the first message here, or at the latest before
+# the second. Only for listeners of a database with a live worker, that gathers for no
+# longer than a moment, and a queue `end`.
+my $marks = 0;
+
+sub heard
+{
+	my ($listener) = @_;
+	my $node = $listener->{node};
+	my @others;
+
+	for (1, 2)
+	{
+		$node->safe_psql($listener->{database}, q{SELECT outbox.enqueue('e', '1', 'end')});
+		hear($listener, 'end');
+		push @others, grep { $_->[0] ne 'end' } @{ $listener->{heard} };
+		$listener->{heard} = [];
+	}
+	# Notifications arrive in their order: nothing that precedes this one is still under way.
+	my $mark = 'mark ' . ++$marks;
+	$node->safe_psql($listener->{database}, "NOTIFY outbox_pending, '$mark'");
+	hear($listener, $mark);
+	push @others, grep { $_->[0] ne 'end' && $_->[0] ne $mark } @{ $listener->{heard} };
+	$listener->{heard} = [];
+	return wantarray ? @others : join ' ', sort map { $_->[0] } @others;
 }
 
 # Table => number of rows and a checksum over them, for each table and view of the schema.
@@ -200,10 +310,76 @@ sub consistent
 		SELECT 'tokens recorded twice', count(*) FROM (
 			SELECT FROM outbox.attempts WHERE lease_token IS NOT NULL GROUP BY lease_token HAVING count(*) > 1) a
 		UNION ALL
-		SELECT 'check(): ' || object || ': ' || problem, 1 FROM outbox.check()});
+		SELECT 'check(): ' || object || ': ' || problem, 1 FROM outbox.check() WHERE severity = 'error'});
 
 	$problems = join "\n", grep { !/\|0$/ } split /\n/, $problems;
 	return is($problems, '', $name);
+}
+
+# ---------------------------------------------------------------- background workers
+
+# Until no process of ours is in a database.
+sub wait_for_no_worker
+{
+	my ($node, $database) = @_;
+
+	$node->poll_query_until('postgres',
+		"SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type LIKE 'outbox%' AND datname = " . quoted($database))
+		or die "there is still a worker for $database";
+	return;
+}
+
+# Until a worker, or the launcher, has gone round so many times more: what it would have
+# done, it has done. The worker of a database (which must have the extension), or undef.
+sub wait_for_rounds
+{
+	my ($node, $database, $rounds) = @_;
+	my $row = 'FROM outbox.workers WHERE ' . (defined $database ? "kind = 'worker' AND database = " . quoted($database) : "kind = 'launcher'");
+	my $wakeups = $node->safe_psql($database // 'postgres', "SELECT wakeups $row");
+
+	$node->poll_query_until($database // 'postgres', "SELECT wakeups >= $wakeups + $rounds $row") or die 'it does not go round';
+	return;
+}
+
+# The worker of a database notifies, at once, and repairs a lease when it expires.
+my $served = 0;
+
+sub serves
+{
+	my ($node, $database, $name) = @_;
+	my $listener = listener($node, database => $database);
+	my $queue = 'serves ' . ++$served;
+	my $id;
+
+	$node->safe_psql($database, qq{
+		SELECT outbox.create_queue('$queue', repair_delay => '1 year');
+		SELECT outbox.enqueue('serves', '1', '$queue')});
+	is(hear($listener, $queue)->[1], worker_says($node, 'pid', $database), "$name: the worker notifies");
+	$listener->{session}->quit;
+	$id = $node->safe_psql($database, qq{
+		SELECT outbox_id FROM outbox.enqueue_and_claim('gone', 'serves', '1', '$queue', lease => '1 ms')});
+	return ok($node->poll_query_until($database, qq{
+		SELECT count(*) = 1 FROM outbox.attempts
+		WHERE outbox_id = '$id' AND state = 'ZOMBIE_REQUEUE' AND worker_id = 'gone' AND recorded_by = 'outbox worker'}),
+		"$name: the worker repairs");
+}
+
+# Where the server's log ends now.
+sub log_size
+{
+	my ($node) = @_;
+
+	return -s $node->logfile;
+}
+
+# What the log says from there on that matches: the messages, without prefix, in order.
+# Statements that the log repeats are left out.
+sub log_lines
+{
+	my ($node, $from, $pattern) = @_;
+	my @lines = split /\n/, PostgreSQL::Test::Utils::slurp_file($node->logfile, $from);
+
+	return grep { /$pattern/ } map { /\] (?:\S+ )*?((?:LOG|FATAL|ERROR|WARNING|PANIC|DETAIL|HINT|CONTEXT|NOTICE|INFO|DEBUG\d?):  .*)/ ? $1 : () } @lines;
 }
 
 1;

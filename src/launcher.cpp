@@ -1,0 +1,378 @@
+// The launcher: gives each database that has the extension its worker, and keeps it.
+//
+// Guarantees: it looks at each database once, at start and every
+// outbox.discovery_interval, by a worker that goes again where the extension is not; it is
+// told of CREATE, ALTER and DROP EXTENSION and of commands on databases at once. A worker
+// that ended is started again, after a pause that grows while it does not live long. No
+// worker is started for a database that somebody holds locked: dropping, renaming, moving
+// or copying it. What it cannot do (no free worker slot) is logged once, and tried again.
+//
+// Shape: it is connected to no database. What it knows beyond shared memory is a cache: a
+// new launcher finds running workers by their reports.
+
+#include "background.h"
+#include "boundary.h"
+#include "settings.h"
+#include "stop_point.h"
+
+namespace outbox {
+
+namespace {
+
+constexpr int64 long_life_us = 10 * USECS_PER_SEC;
+constexpr int64 longest_pause_after_work_us = 2 * USECS_PER_SEC;
+constexpr int64 locked_pause_us = 250 * 1000;
+constexpr int64 longest_slot_pause_us = 3 * USECS_PER_SEC;
+
+// A database as the launcher follows it.
+struct Followed {
+	Oid database;
+	char name[NAMEDATALEN];
+	bool listed;			// by pg_database, this time
+	bool wanted;
+	BackgroundWorkerHandle *handle;	// of the worker that was started last
+	int64 started_at;		// steady clock
+	int64 retry_at;			// steady clock
+	int failures;
+	bool told_version;
+};
+
+struct Launcher {
+	MemoryContext context;	// of the list
+	List *followed;
+	int64 next_discovery;	// steady clock
+	bool without_slots;		// the log knows
+	int slot_failures;
+	bool told_crowded;
+};
+
+Launcher launcher;
+
+Followed *
+follow(Oid database)
+{
+	MemoryContext previous;
+	Followed *followed;
+	ListCell *cell;
+
+	foreach (cell, launcher.followed)
+		if (static_cast<Followed *>(lfirst(cell))->database == database)
+			return static_cast<Followed *>(lfirst(cell));
+	previous = MemoryContextSwitchTo(launcher.context);
+	followed = static_cast<Followed *>(palloc0(sizeof(Followed)));
+	followed->database = database;
+	launcher.followed = lappend(launcher.followed, followed);
+	MemoryContextSwitchTo(previous);
+	return followed;
+}
+
+// ---- which databases there are
+
+void
+list_database(Form_pg_database database)
+{
+	Followed *followed = follow(database->oid);
+
+	strlcpy(followed->name, NameStr(database->datname), sizeof(followed->name));
+	followed->listed = true;
+	followed->wanted = database->datallowconn && !database->datistemplate && !database_is_broken(database) &&
+					   is_wanted_database(followed->name);
+}
+
+void
+list_databases()
+{
+	Relation rel = table_open(DatabaseRelationId, AccessShareLock);
+	TableScanDesc scan = table_beginscan_catalog(rel, 0, nullptr);
+	HeapTuple tuple;
+
+	while (HeapTupleIsValid(tuple = heap_getnext(scan, ForwardScanDirection)))
+		list_database(reinterpret_cast<Form_pg_database>(GETSTRUCT(tuple)));
+	table_endscan(scan);
+	table_close(rel, AccessShareLock);
+}
+
+void
+refresh_databases()
+{
+	ErrorData *error;
+	ListCell *cell;
+
+	foreach (cell, launcher.followed)
+		static_cast<Followed *>(lfirst(cell))->listed = false;
+	error = in_transaction(list_databases);
+	if (error != nullptr)
+		ReThrowError(error);	// the postmaster starts us again
+	foreach (cell, launcher.followed)
+	{
+		Followed *followed = static_cast<Followed *>(lfirst(cell));
+
+		if (followed->listed)
+			continue;
+		forget_database(followed->database);
+		launcher.followed = foreach_delete_current(launcher.followed, cell);
+		pfree(followed);
+	}
+}
+
+// All that had no worker are looked at again.
+void
+discover()
+{
+	ListCell *cell;
+
+	launcher.next_discovery = steady_us() + discovery_interval_us();
+	refresh_databases();
+	foreach (cell, launcher.followed)
+	{
+		const Followed *followed = static_cast<const Followed *>(lfirst(cell));
+		DatabaseSlot *slot = followed->wanted ? database_slot(followed->database, true) : nullptr;
+
+		if (slot != nullptr && slot->report.pid == 0)
+			pg_atomic_write_u32(&slot->finding, static_cast<uint32>(Finding::unknown));
+	}
+}
+
+// ---- starting and ending workers
+
+bool
+is_running(const DatabaseSlot *slot)
+{
+	return slot->report.pid != 0;
+}
+
+void
+ask_to_leave(DatabaseSlot *slot)
+{
+	pg_atomic_exchange_u32(&slot->leave, 1);
+	wake_process(pg_atomic_read_u32(&slot->worker));
+}
+
+void
+tell_version(Followed *followed, Finding finding)
+{
+	if (finding == Finding::other_version && !followed->told_version)
+		ereport(LOG, (errmsg("outbox launcher: database \"%s\" has a version of the extension that this library does not serve",
+							 followed->name),
+					  errhint("Use ALTER EXTENSION outbox UPDATE in that database.")));
+	followed->told_version = finding == Finding::other_version;
+}
+
+// The worker is gone. One that found nothing to do, or was asked to go, has not failed.
+void
+worker_ended(Followed *followed, DatabaseSlot *slot)
+{
+	Finding finding = static_cast<Finding>(pg_atomic_read_u32(&slot->finding));
+	int64 now = steady_us();
+
+	pfree(followed->handle);
+	followed->handle = nullptr;
+	tell_version(followed, finding);
+	if (pg_atomic_exchange_u32(&slot->leave, 0) != 0 || finding == Finding::absent || finding == Finding::other_version)
+	{
+		followed->failures = 0;
+		followed->retry_at = 0;
+		return;
+	}
+	followed->failures = now - followed->started_at >= long_life_us ? 1 : followed->failures + 1;
+	// One that has worked was ended by somebody: it is soon back, however often that happens.
+	followed->retry_at = now + (pg_atomic_read_u32(&slot->went_round) != 0 ?
+									Min(pause_us(followed->failures), longest_pause_after_work_us) :
+									pause_us(followed->failures));
+}
+
+bool
+has_ended(const Followed *followed)
+{
+	pid_t pid;
+
+	return followed->handle != nullptr && GetBackgroundWorkerPid(followed->handle, &pid) == BGWH_STOPPED;
+}
+
+// Whoever drops, renames, moves or copies a database holds its lock. A worker would wait
+// for it, to find that the database is gone.
+bool
+is_locked(Oid database)
+{
+	bool locked = false;
+	ErrorData *error = in_transaction([&] {
+		LOCKTAG tag;
+
+		SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, database, 0);
+		locked = LockAcquire(&tag, RowExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL;
+		if (!locked)
+			LockRelease(&tag, RowExclusiveLock, false);
+	});
+
+	return locked || error != nullptr;
+}
+
+void
+no_slot(Followed *followed)
+{
+	followed->retry_at = steady_us() + Min(pause_us(++launcher.slot_failures), longest_slot_pause_us);
+	if (launcher.without_slots)
+		return;
+	launcher.without_slots = true;
+	report_error(&shared->report, psprintf("no background worker slot is free for database \"%s\"", followed->name));
+	ereport(LOG, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				  errmsg("outbox launcher: no background worker slot is free for database \"%s\"", followed->name),
+				  errdetail("Messages are enqueued, claimed and completed all the same; leases are repaired by claim."),
+				  errhint("Increase max_worker_processes. The worker starts as soon as a slot is free.")));
+}
+
+void
+start_worker(Followed *followed, DatabaseSlot *slot)
+{
+	MemoryContext previous;
+
+	OUTBOX_STOP_POINT("launcher_before_start");
+	if (is_locked(followed->database))
+	{
+		followed->retry_at = steady_us() + locked_pause_us;
+		return;
+	}
+	pg_atomic_write_u32(&slot->leave, 0);
+	pg_atomic_write_u32(&slot->went_round, 0);
+	followed->started_at = steady_us();
+	previous = MemoryContextSwitchTo(launcher.context);
+	followed->handle = start_process("worker", followed->database);
+	MemoryContextSwitchTo(previous);
+	if (followed->handle == nullptr)
+	{
+		no_slot(followed);
+		return;
+	}
+	launcher.slot_failures = 0;
+	if (launcher.without_slots)
+		ereport(LOG, (errmsg("outbox launcher: background worker slots are free again")));
+	launcher.without_slots = false;
+}
+
+// A full table of databases: most have no extension, and need no place in it.
+DatabaseSlot *
+slot_for(const Followed *followed)
+{
+	DatabaseSlot *slot = database_slot(followed->database, followed->wanted);
+
+	for (int i = 0; slot == nullptr && followed->wanted && i < database_slots; i++)
+	{
+		DatabaseSlot *other = &shared->databases[i];
+
+		if (static_cast<Finding>(pg_atomic_read_u32(&other->finding)) == Finding::absent && !is_running(other))
+		{
+			forget_database(other->database);
+			slot = database_slot(followed->database, true);
+		}
+	}
+	if (slot == nullptr && followed->wanted && !launcher.told_crowded)
+	{
+		launcher.told_crowded = true;
+		ereport(LOG, (errmsg("outbox launcher: no more than %d databases can have a worker", database_slots)));
+	}
+	return slot;
+}
+
+// Brings one database nearer to what it should have. Returns how long until it is to be
+// looked at again, if nobody tells us before. looking: somebody is finding out about
+// another database; one at a time, for there may be many.
+int64
+tend(Followed *followed, bool *looking)
+{
+	DatabaseSlot *slot = slot_for(followed);
+	Finding finding;
+	int64 now;
+
+	if (slot == nullptr)
+		return PG_INT64_MAX;
+	if (has_ended(followed))
+		worker_ended(followed, slot);
+	finding = static_cast<Finding>(pg_atomic_read_u32(&slot->finding));
+	if (!followed->wanted || !workers_wanted())
+	{
+		if (is_running(slot))
+			ask_to_leave(slot);
+		return is_running(slot) || followed->handle != nullptr ? USECS_PER_SEC : PG_INT64_MAX;
+	}
+	if (is_running(slot) || followed->handle != nullptr)
+	{
+		*looking |= !is_running(slot);
+		return PG_INT64_MAX;
+	}
+	if (finding == Finding::absent || finding == Finding::other_version)
+		return PG_INT64_MAX;
+	now = steady_us();
+	if (now < followed->retry_at)
+		return followed->retry_at - now;
+	if (finding != Finding::present && *looking)
+		return PG_INT64_MAX;	// we are woken when that one is done
+	start_worker(followed, slot);
+	*looking |= followed->handle != nullptr;
+	return followed->handle != nullptr ? PG_INT64_MAX : Max(followed->retry_at - steady_us(), 0);
+}
+
+int64
+tend_all()
+{
+	bool looking = false;
+	int64 us = PG_INT64_MAX;
+	ListCell *cell;
+
+	foreach (cell, launcher.followed)
+		us = Min(us, tend(static_cast<Followed *>(lfirst(cell)), &looking));
+	return us;
+}
+
+void
+go_round()
+{
+	int64 us;
+
+	if (pg_atomic_exchange_u32(&shared->news, 0) != 0)
+		refresh_databases();
+	if (steady_us() >= launcher.next_discovery)
+		discover();
+	us = tend_all();
+	report_activity(&shared->report, workers_wanted() ? Activity::running : Activity::waiting);
+	if (workers_wanted())
+		us = Min(us, Max(launcher.next_discovery - steady_us(), 0));
+	shared->report.next_wake = us == PG_INT64_MAX ? 0 : GetCurrentTimestamp() + us;
+	pgstat_report_activity(STATE_IDLE, workers_wanted() ? "watching the workers of databases" : "outbox.worker is off");
+	// Another outbox.databases wants the list anew.
+	if (sleep_process(us == PG_INT64_MAX ? -1 : us))
+		pg_atomic_write_u32(&shared->news, 1);
+	shared->report.wakeups++;
+}
+
+void
+at_exit(int, Datum)
+{
+	pg_atomic_write_u32(&shared->launcher, 0);
+	end_report(&shared->report);
+}
+
+}	// namespace
+
+}	// namespace outbox
+
+using namespace outbox;
+
+OUTBOX_PROCESS(outbox_launcher_main)
+{
+	connect_process(InvalidOid);
+	begin_report(&shared->report);
+	shared->report.starts++;
+	before_shmem_exit(at_exit, 0);
+	launcher.context = AllocSetContextCreate(TopMemoryContext, "outbox launcher", ALLOCSET_DEFAULT_SIZES);
+	launcher.next_discovery = steady_us();
+	pg_atomic_exchange_u32(&shared->launcher, process_number() + 1);
+	for (;;)
+	{
+		MemoryContext round = AllocSetContextCreate(launcher.context, "outbox launcher round", ALLOCSET_SMALL_SIZES);
+
+		MemoryContextSwitchTo(round);
+		go_round();
+		MemoryContextSwitchTo(launcher.context);
+		MemoryContextDelete(round);
+	}
+}

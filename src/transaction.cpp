@@ -1,0 +1,337 @@
+// See transaction.h. What is noted carries the nesting level that noted it.
+
+#include "transaction.h"
+
+#include "stop_point.h"
+
+namespace outbox {
+
+namespace {
+
+struct Note {
+	Note *next;
+	int level;
+	QueueSlot *slot;		// nullptr: no room in shared memory, or none
+	uint32 generation;		// of the slot
+	TimestampTz due_at;		// the earliest
+	TimestampTz due_later;	// the earliest that was not due when it was noted
+	bool dropped;
+	int64 counts[counters];
+	int latency[latency_buckets];
+	char queue[NAMEDATALEN];
+};
+
+// All in TopTransactionContext.
+struct Notes {
+	Note *first;
+	DatabaseSlot *database;
+	TimestampTz expires_at;
+	bool told_listeners;	// by this transaction itself
+	bool news;
+	Oid news_of;
+};
+
+constexpr Notes nothing = {nullptr, nullptr, DT_NOEND, false, false, InvalidOid};
+Notes notes = nothing;
+
+void
+merge(Note *to, const Note *from)
+{
+	to->due_at = Min(to->due_at, from->due_at);
+	to->due_later = Min(to->due_later, from->due_later);
+	to->dropped |= from->dropped;
+	for (int i = 0; i < counters; i++)
+		to->counts[i] += from->counts[i];
+	for (int i = 0; i < latency_buckets; i++)
+		to->latency[i] += from->latency[i];
+}
+
+Note *
+find_note(const char *queue, size_t length, int level)
+{
+	for (Note *note = notes.first; note != nullptr; note = note->next)
+		if (note->level == level && strncmp(note->queue, queue, length) == 0 && note->queue[length] == '\0')
+			return note;
+	return nullptr;
+}
+
+Note *
+note_of(const text *queue)
+{
+	int level = GetCurrentTransactionNestLevel();
+	size_t length = Min(VARSIZE_ANY_EXHDR(queue), NAMEDATALEN - 1);
+	Note *note = find_note(VARDATA_ANY(queue), length, level);
+
+	if (note != nullptr)
+		return note;
+	note = static_cast<Note *>(MemoryContextAllocZero(TopTransactionContext, sizeof(Note)));
+	memcpy(note->queue, VARDATA_ANY(queue), length);
+	note->level = level;
+	note->due_at = note->due_later = DT_NOEND;
+	note->slot = queue_slot(note->queue);
+	if (note->slot != nullptr)
+		note->generation = pg_atomic_read_u32(&note->slot->generation);
+	notes.database = my_database();
+	note->next = notes.first;
+	notes.first = note;
+	return note;
+}
+
+void
+forget_from(int level)
+{
+	Note **link = &notes.first;
+
+	while (*link != nullptr)
+	{
+		Note *note = *link;
+
+		if (note->level < level)
+		{
+			link = &note->next;
+			continue;
+		}
+		*link = note->next;
+		pfree(note);
+	}
+}
+
+// What a committed subtransaction noted is its parent's now.
+void
+hand_up(int level)
+{
+	Note **link = &notes.first;
+
+	while (*link != nullptr)
+	{
+		Note *note = *link;
+		Note *parents = note->level >= level ? find_note(note->queue, strlen(note->queue), level - 1) : nullptr;
+
+		if (parents != nullptr)
+		{
+			merge(parents, note);
+			*link = note->next;
+			pfree(note);
+			continue;
+		}
+		note->level = Min(note->level, level - 1);
+		link = &note->next;
+	}
+}
+
+// Before the commit, where it may still fail: without a live worker the listeners are told
+// here. The server drops equal notifications of one transaction.
+void
+tell_listeners()
+{
+	TimestampTz now;
+
+	if (notes.first == nullptr || is_alive(notes.database))
+		return;
+	now = GetCurrentTimestamp();
+	for (Note *note = notes.first; note != nullptr; note = note->next)
+		if (note->due_at <= now)
+			Async_Notify("outbox_pending", note->queue);
+	notes.told_listeners = true;
+}
+
+void
+add_counts(const Note *note)
+{
+	QueueSlot *slot = note->slot;
+
+	for (int i = 0; i < counters; i++)
+		if (note->counts[i] != 0)
+			pg_atomic_fetch_add_u64(&slot->counts[i], note->counts[i]);
+	for (int i = 0; i < latency_buckets; i++)
+		if (note->latency[i] != 0)
+			pg_atomic_fetch_add_u64(&slot->latency[i], note->latency[i]);
+}
+
+void
+wake_worker()
+{
+	wake_process(pg_atomic_read_u32(&notes.database->worker));
+}
+
+// The worker takes the flag before it notifies: what is set after that is another
+// notification. While it gathers it looks at the flag by itself.
+void
+raise_flag(QueueSlot *slot)
+{
+	if (pg_atomic_read_u32(&slot->wake) == 0)
+		pg_atomic_write_u64(&slot->woken_at, static_cast<uint64>(GetCurrentTimestamp()));
+	if (pg_atomic_exchange_u32(&slot->wake, 1) == 0 && pg_atomic_read_u32(&slot->gathering) == 0)
+		wake_worker();
+}
+
+void
+announce_to_worker(pg_atomic_uint64 *earliest, TimestampTz time)
+{
+	if (time == DT_NOEND)
+		return;
+	announce(earliest, time);
+	if (time < announced(&notes.database->sleeps_until))
+		wake_worker();
+}
+
+void
+tell_of(const Note *note, TimestampTz now)
+{
+	if (note->slot != nullptr && pg_atomic_read_u32(&note->slot->generation) == note->generation)
+	{
+		add_counts(note);
+		if (note->due_at <= now && !notes.told_listeners)
+			raise_flag(note->slot);
+		announce_to_worker(&note->slot->due_at, note->due_later);
+		if (note->dropped)
+			pg_atomic_write_u32(&note->slot->dropped, 1);
+		// The slot got another queue in between: the flag may be lost with the old one.
+		if (pg_atomic_read_u32(&note->slot->generation) == note->generation)
+			return;
+	}
+	announce_to_worker(&notes.database->look_at, note->due_at);
+}
+
+// After the commit, where the rows are visible. Atomic operations only.
+void
+tell_worker()
+{
+	TimestampTz now;
+
+	if (notes.database == nullptr)
+		return;
+	OUTBOX_STOP_POINT("commit_before_flag");
+	now = GetCurrentTimestamp();
+	for (const Note *note = notes.first; note != nullptr; note = note->next)
+	{
+		if (note->counts[static_cast<int>(Counter::enqueued)] != 0 && pg_atomic_read_u32(&notes.database->enqueued) == 0)
+			pg_atomic_write_u32(&notes.database->enqueued, 1);
+		tell_of(note, now);
+	}
+	announce_to_worker(&notes.database->expires_at, notes.expires_at);
+}
+
+void
+tell_launcher()
+{
+	DatabaseSlot *slot;
+
+	if (!notes.news || shared == nullptr)
+		return;
+	slot = my_database();
+	if (slot != nullptr && slot->database == notes.news_of)
+	{
+		pg_atomic_write_u32(&slot->finding, static_cast<uint32>(Finding::unknown));
+		announce(&slot->look_at, 0);
+		wake_process(pg_atomic_read_u32(&slot->worker));
+	}
+	pg_atomic_write_u32(&shared->news, 1);
+	pg_memory_barrier();
+	wake_process(pg_atomic_read_u32(&shared->launcher));
+}
+
+void
+at_transaction_event(XactEvent event, void *)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+			tell_listeners();
+			if (notes.first != nullptr)
+				OUTBOX_STOP_POINT("after_pre_commit");
+			break;
+		case XACT_EVENT_COMMIT:
+			tell_worker();
+			tell_launcher();
+			notes = nothing;
+			break;
+		case XACT_EVENT_ABORT:
+			tell_launcher();
+			notes = nothing;
+			break;
+		case XACT_EVENT_PREPARE:
+			notes = nothing;
+			break;
+		case XACT_EVENT_PRE_PREPARE:
+		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+		case XACT_EVENT_PARALLEL_COMMIT:
+		case XACT_EVENT_PARALLEL_ABORT:
+			break;
+	}
+}
+
+void
+at_subtransaction_event(SubXactEvent event, SubTransactionId, SubTransactionId, void *)
+{
+	if (notes.first == nullptr)
+		return;
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		forget_from(GetCurrentTransactionNestLevel());
+	else if (event == SUBXACT_EVENT_COMMIT_SUB)
+		hand_up(GetCurrentTransactionNestLevel());
+}
+
+}	// namespace
+
+void
+note_due(const text *queue, TimestampTz at, TimestampTz now)
+{
+	Note *note = note_of(queue);
+
+	note->due_at = Min(note->due_at, at);
+	if (at > now)
+		note->due_later = Min(note->due_later, at);
+}
+
+void
+note_expiry(TimestampTz at)
+{
+	if (shared == nullptr)
+		return;
+	if (notes.database == nullptr)
+		notes.database = my_database();
+	notes.expires_at = Min(notes.expires_at, at);
+}
+
+void
+note_count(const text *queue, Counter counter, int64 n)
+{
+	if (shared != nullptr && n != 0)
+		note_of(queue)->counts[static_cast<int>(counter)] += n;
+}
+
+void
+note_latency(const text *queue, int ms)
+{
+	Note *note;
+
+	if (shared == nullptr)
+		return;
+	note = note_of(queue);
+	note->counts[static_cast<int>(Counter::latency_sum_ms)] += ms;
+	note->latency[bucket(latency_bounds_ms, ms)]++;
+}
+
+void
+note_dropped(const text *queue)
+{
+	if (shared != nullptr)
+		note_of(queue)->dropped = true;
+}
+
+void
+note_news(Oid database)
+{
+	notes.news = true;
+	notes.news_of = database;
+}
+
+void
+follow_transactions()
+{
+	RegisterXactCallback(at_transaction_event, nullptr);
+	RegisterSubXactCallback(at_subtransaction_event, nullptr);
+}
+
+}	// namespace outbox

@@ -1,0 +1,30 @@
+// What a transaction did, told to the rest of the server at its commit: queues that have
+// something claimable now or later, leases that will expire, what is to be counted.
+//
+// Guarantees: what was rolled back, to a savepoint too, is not told and not counted.
+// With a live worker a commit tells it by atomic operations in shared memory, which can
+// neither fail nor wait, and the worker notifies the listeners; without one the
+// transaction notifies them itself, once per queue, just before its commit. PREPARE
+// TRANSACTION works (a pending NOTIFY would forbid it): what a prepared transaction did
+// is found by the worker's safety poll, and is not counted.
+#pragma once
+
+#include "shared.h"
+
+namespace outbox {
+
+// A message of the queue becomes claimable at that time. now: the clock of the call.
+void note_due(const text *queue, TimestampTz at, TimestampTz now);
+void note_expiry(TimestampTz at);
+void note_count(const text *queue, Counter counter, int64 n = 1);
+void note_latency(const text *queue, int ms);
+void note_dropped(const text *queue);
+
+// For whoever changes what the launcher watches: it is told at the end of the transaction,
+// however that ends, and looks for the extension in that database.
+void note_news(Oid database);
+
+// Called once, when the library is loaded.
+void follow_transactions();
+
+}	// namespace outbox

@@ -1,0 +1,697 @@
+// The background worker of one database: notifies listeners, wakes them when something
+// falls due, takes back the leases of dead workers, and asks for maintenance.
+//
+// Guarantees: it sleeps without a transaction, a snapshot or a lock until a commit wakes
+// it, or the earliest of the next due message, the next lease expiry and the safety poll.
+// Every event it waits for is strictly later than now: what cannot be acted on (a locked
+// row, a paused queue) is left to the safety poll, so the loop cannot spin. Its three
+// steps fail each for itself and are tried again after a growing pause; the log has one
+// line when trouble begins and one when it ends.
+//
+// Shape: commits raise a flag per queue and lower announced times (transaction.cpp); the
+// worker takes them, and publishes until when it sleeps before it looks at them for the
+// last time. Whoever announces something earlier sees that time and sets the latch: with
+// full barriers on both sides, one of the two notices the other.
+
+#include "background.h"
+#include "boundary.h"
+#include "due.h"
+#include "partitions.h"
+#include "repair.h"
+#include "settings.h"
+#include "stop_point.h"
+#include "transaction.h"
+#include "work.h"
+
+namespace outbox {
+
+namespace {
+
+constexpr int repairs_at_a_time = 200;
+// Looks through all queues that a commit asks for are that far apart.
+constexpr int64 least_look_pause_us = 50 * 1000;
+constexpr int64 maintenance_pause_us = 10 * USECS_PER_MINUTE;
+// Waiting must not hold up the other steps for long. Producers that notify for themselves
+// hold the lock of all notifications until their commit is on disk.
+constexpr char usual_lock_timeout[] = "50ms";
+constexpr char shortest_lock_timeout[] = "1ms";
+constexpr char notify_lock_timeout[] = "2s";
+constexpr char name_in_ledger[] = "outbox worker";
+
+// A queue as this worker follows it.
+struct Watch {
+	uint32 generation;		// of its slot
+	int64 gathers_until;	// steady clock; 0 = not gathering
+	TimestampTz next_due;	// DT_NOEND = nothing known
+	TimestampTz seen_until;	// what fell due until then has been told
+};
+
+// What fails and is tried again for itself.
+struct Step {
+	const char *purpose;
+	const char *lock_timeout;
+	int failures;
+	int64 retry_at;			// steady clock
+	bool told;				// the log knows
+};
+
+struct Worker {
+	DatabaseSlot *slot;
+	MemoryContext context;	// emptied every time round
+	Watch *watches;
+	Step look;
+	Step notify;
+	Step repair;
+	Step due;
+	TimestampTz next_expiry;
+	TimestampTz expired_from;	// earlier expiries are left to the safety poll
+	TimestampTz unslotted_due;	// of queues that have no slot
+	int64 next_poll;			// steady clock
+	int64 last_look;			// steady clock
+	bool polling;				// this round looks at everything
+	bool left_alone;
+	bool lacks_partitions;
+	int unrepaired;				// in the walk that is going on
+	bool rows_in_trouble;
+	BackgroundWorkerHandle *maintenance;
+	int64 next_maintenance;		// steady clock
+	Finding finding;
+};
+
+Worker worker;
+
+// ---- failing
+
+// Waiting for somebody else's lock is not a fault.
+bool
+is_lock_wait(const ErrorData *error)
+{
+	return error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
+}
+
+void
+step_failed(Step *step, const ErrorData *error)
+{
+	const char *what = psprintf("could not %s: %s", step->purpose, error->message);
+
+	step->retry_at = steady_us() + Min(pause_us(++step->failures), is_lock_wait(error) ? USECS_PER_SEC : PG_INT64_MAX);
+	report_error(&worker.slot->report, what);
+	change_report(&worker.slot->report, [&](Report *report) { report->failures = step->failures; });
+	report_activity(&worker.slot->report, is_lock_wait(error) ? Activity::waiting : Activity::in_trouble);
+	if (!step->told && !is_lock_wait(error))
+		ereport(LOG, (errcode(error->sqlerrcode), errmsg("outbox worker %s", what),
+					  error->detail != nullptr ? errdetail_internal("%s", error->detail) : 0,
+					  errhint("It tries again after a growing pause and tells when it has succeeded.")));
+	step->told = step->told || !is_lock_wait(error);
+}
+
+void
+step_succeeded(Step *step)
+{
+	if (step->failures == 0)
+		return;
+	if (step->told)
+		ereport(LOG, (errmsg("outbox worker can %s again", step->purpose)));
+	step->told = false;
+	step->failures = 0;
+	change_report(&worker.slot->report, [](Report *report) { report->failures = 0; });
+	report_activity(&worker.slot->report, Activity::running);
+}
+
+void
+use_lock_timeout(const char *timeout)
+{
+	static const char *in_use;
+
+	if (in_use != timeout)
+		SetConfigOption("lock_timeout", timeout, PGC_SUSET, PGC_S_OVERRIDE);
+	in_use = timeout;
+}
+
+template <typename Body>
+bool
+run_step(Step *step, const Body &body)
+{
+	ErrorData *error;
+
+	if (step->failures > 0 && steady_us() < step->retry_at)
+		return false;
+	pgstat_report_activity(STATE_RUNNING, step->purpose);
+	use_lock_timeout(step->lock_timeout);
+	error = in_transaction(body);
+	if (error != nullptr)
+		step_failed(step, error);
+	else
+		step_succeeded(step);
+	return error == nullptr;
+}
+
+// ---- queues
+
+bool
+is_mine(const QueueSlot *queue)
+{
+	return queue->database == MyDatabaseId;
+}
+
+Watch *
+watch_of(QueueSlot *queue)
+{
+	Watch *watch = &worker.watches[slot_number(queue)];
+	uint32 generation = pg_atomic_read_u32(&queue->generation);
+
+	if (watch->generation != generation || watch->seen_until == 0)
+		*watch = {generation, 0, DT_NOEND, DT_NOBEGIN};
+	return watch;
+}
+
+template <typename Body>
+void
+each_queue(const Body &body)
+{
+	for (int i = 0; i < shared->queues_used; i++)
+		if (is_mine(&shared->queues[i]))
+			body(&shared->queues[i], watch_of(&shared->queues[i]));
+}
+
+// ---- notifying
+
+struct Sending {
+	QueueSlot *queue;
+	TimestampTz woken_at;
+};
+
+void
+stop_gathering(QueueSlot *queue, Watch *watch)
+{
+	watch->gathers_until = 0;
+	pg_atomic_write_u32(&queue->gathering, 0);
+	// Whoever raised the flag before this did not set our latch: look at it after this.
+	pg_memory_barrier();
+}
+
+// Takes the flags that are up, of queues whose last notification is old enough.
+List *
+take_flags(bool all)
+{
+	int64 now = steady_us();
+	List *taken = NIL;
+
+	each_queue([&](QueueSlot *queue, Watch *watch) {
+		Sending *sending;
+
+		if (watch->gathers_until != 0 && (all || now >= watch->gathers_until))
+			stop_gathering(queue, watch);
+		if (watch->gathers_until != 0 || pg_atomic_read_u32(&queue->wake) == 0)
+			return;
+		sending = static_cast<Sending *>(palloc(sizeof(Sending)));
+		sending->queue = queue;
+		sending->woken_at = static_cast<TimestampTz>(pg_atomic_read_u64(&queue->woken_at));
+		if (notify_gather_us() > 0)
+		{
+			watch->gathers_until = now + notify_gather_us();
+			pg_atomic_write_u32(&queue->gathering, 1);
+		}
+		pg_atomic_exchange_u32(&queue->wake, 0);
+		taken = lappend(taken, sending);
+	});
+	return taken;
+}
+
+void
+count_sent(const List *sent)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	ListCell *cell;
+
+	foreach (cell, sent)
+	{
+		const Sending *sending = static_cast<const Sending *>(lfirst(cell));
+		int64 delay_us = Max(now - sending->woken_at, 0);
+
+		count(sending->queue, Counter::notified, 1);
+		pg_atomic_fetch_add_u64(&sending->queue->wakeup_delay[bucket(wakeup_bounds_us, delay_us)], 1);
+		pg_atomic_fetch_add_u64(&sending->queue->wakeup_delay_sum_us, delay_us);
+	}
+	change_report(&worker.slot->report, [&](Report *report) { report->notified += list_length(sent); });
+}
+
+// all: also queues that are gathering, because this is the last time.
+void
+notify_listeners(bool all)
+{
+	List *taken;
+	ListCell *cell;
+
+	if (worker.notify.failures > 0 && steady_us() < worker.notify.retry_at)
+		return;
+	OUTBOX_STOP_POINT("worker_before_collect");
+	taken = take_flags(all);
+	if (taken == NIL)
+		return;
+	OUTBOX_STOP_POINT("worker_before_send");
+	if (run_step(&worker.notify, [&] {
+			foreach (cell, taken)
+				Async_Notify("outbox_pending", static_cast<const Sending *>(lfirst(cell))->queue->name);
+		}))
+	{
+		count_sent(taken);
+		ConditionVariableBroadcast(&worker.slot->claimable);
+		return;
+	}
+	foreach (cell, taken)
+		pg_atomic_write_u32(&static_cast<Sending *>(lfirst(cell))->queue->wake, 1);
+}
+
+// ---- expired leases
+
+void
+row_failed(const core::Uuid &id, const char *why, int sqlstate)
+{
+	const char *what = psprintf("could not repair the lease of message %s: %s", shown(id), why);
+
+	worker.unrepaired++;
+	report_error(&worker.slot->report, what);
+	if (!worker.rows_in_trouble)
+		ereport(LOG, (errcode(sqlstate), errmsg("outbox worker %s", what),
+					  errdetail("The other messages are not affected. outbox.workers shows how many there are.")));
+	worker.rows_in_trouble = true;
+	// A leaf that somebody has locked must not cost every one of its rows the full wait.
+	if (sqlstate == ERRCODE_LOCK_NOT_AVAILABLE)
+		use_lock_timeout(shortest_lock_timeout);
+}
+
+void
+finish_walk()
+{
+	change_report(&worker.slot->report, [](Report *report) { report->unrepaired = worker.unrepaired; });
+	if (worker.rows_in_trouble && worker.unrepaired == 0)
+	{
+		worker.rows_in_trouble = false;
+		ereport(LOG, (errmsg("outbox worker has repaired all expired leases again")));
+	}
+}
+
+// One slice of the walk over expired leases; the next one follows at once.
+void
+repair_leases()
+{
+	RepairScan scan = {};
+	TimestampTz next = DT_NOEND;
+	TimestampTz looked_at = 0;
+	bool done;
+
+	scan.most = repairs_at_a_time;
+	scan.whole_expiries = true;
+	scan.from = worker.expired_from;
+	scan.cautious = true;
+	scan.failed = row_failed;
+	OUTBOX_STOP_POINT("worker_before_repair");
+	done = run_step(&worker.repair, [&] {
+		Work work;
+
+		scan.by = cstring_to_text(name_in_ledger);
+		begin_work(&work, name_in_ledger);
+		repair(&work, &scan);
+		next = scan.more ? work.now : next_expiry_after(&work, work.now);
+		looked_at = work.now;
+		end_work(&work);
+	});
+	if (!done)
+	{
+		worker.next_expiry = Min(worker.next_expiry, GetCurrentTimestamp());
+		return;
+	}
+	worker.expired_from = scan.more ? scan.from : looked_at;
+	worker.next_expiry = next;
+	change_report(&worker.slot->report, [&](Report *report) { report->repaired += scan.repaired; });
+	if (!scan.more)
+		finish_walk();
+}
+
+// ---- due messages
+
+// The flag is raised at the end of the transaction, and taken the next time round.
+void
+tell_of(const Work *work, const Queue *queue)
+{
+	if (queue_slot(text_to_cstring(queue->name)) != nullptr)
+		note_due(queue->name, work->now, work->now);
+	else
+		Async_Notify("outbox_pending", text_to_cstring(queue->name));
+}
+
+// Everything there is: what no commit announced, too.
+void
+look_at_all(Work *work)
+{
+	ListCell *cell;
+
+	worker.unslotted_due = DT_NOEND;
+	foreach (cell, all_queues(work))
+	{
+		const Queue *queue = static_cast<const Queue *>(lfirst(cell));
+		QueueSlot *slot = queue_slot(text_to_cstring(queue->name));
+		TimestampTz next = queue->paused ? DT_NOEND : next_due_after(work, queue, work->now);
+
+		CHECK_FOR_INTERRUPTS();
+		if (!queue->paused && has_due(work, queue))
+			tell_of(work, queue);
+		if (slot == nullptr)
+			worker.unslotted_due = Min(worker.unslotted_due, next);
+		else
+		{
+			watch_of(slot)->next_due = next;
+			watch_of(slot)->seen_until = work->now;
+		}
+	}
+}
+
+// What fell due since the last time.
+void
+look_at_due(Work *work)
+{
+	each_queue([&](QueueSlot *slot, Watch *watch) {
+		const Queue *queue;
+
+		if (watch->next_due > work->now)
+			return;
+		queue = find_queue(work, cstring_to_text(slot->name));
+		if (queue == nullptr || queue->paused)
+			watch->next_due = DT_NOEND;
+		else
+		{
+			if (next_due_after(work, queue, watch->seen_until) <= work->now)
+				tell_of(work, queue);
+			watch->next_due = next_due_after(work, queue, work->now);
+		}
+		watch->seen_until = work->now;
+	});
+}
+
+void
+look_for_due(bool all)
+{
+	bool told = run_step(&worker.due, [&] {
+		Work work;
+
+		begin_work(&work, name_in_ledger);
+		if (all)
+			look_at_all(&work);
+		else
+			look_at_due(&work);
+		end_work(&work);
+	});
+
+	if (told && all)
+		worker.last_look = steady_us();
+	else if (all)
+		announce(&worker.slot->look_at, 0);	// again, after the pause
+}
+
+// ---- maintenance
+
+bool
+is_maintaining()
+{
+	pid_t pid;
+
+	if (worker.maintenance == nullptr)
+		return false;
+	if (GetBackgroundWorkerPid(worker.maintenance, &pid) != BGWH_STOPPED)
+		return true;
+	pfree(worker.maintenance);
+	worker.maintenance = nullptr;
+	return false;
+}
+
+// Partitions are made for a database that is written to by our functions: a restore must
+// not find its tables there already.
+void
+start_maintenance()
+{
+	MemoryContext context;
+
+	if (!worker.lacks_partitions || is_maintaining() || steady_us() < worker.next_maintenance)
+		return;
+	worker.next_maintenance = steady_us() + maintenance_pause_us;
+	context = MemoryContextSwitchTo(TopMemoryContext);
+	worker.maintenance = start_process("maintenance", MyDatabaseId);
+	MemoryContextSwitchTo(context);
+	if (worker.maintenance != nullptr)
+		return;
+	worker.next_maintenance = steady_us() + USECS_PER_MINUTE;
+	report_error(&worker.slot->maintenance, "no background worker slot is free: increase max_worker_processes");
+}
+
+// What failed is tried again at growing intervals.
+void
+follow_maintenance()
+{
+	int failures = worker.slot->maintenance.failures;
+
+	if (worker.maintenance != nullptr && !is_maintaining())
+		worker.next_maintenance = steady_us() + (failures > 0 ? Max(pause_us(failures), USECS_PER_SEC) : 0);
+}
+
+// ---- going round
+
+void
+look_at_database()
+{
+	uint32 looking = static_cast<uint32>(Finding::being_looked_at);
+	Finding finding = Finding::absent;
+	bool filled = false;
+
+	pg_atomic_exchange_u32(&worker.slot->finding, looking);
+	if (!run_step(&worker.look, [&] {
+			finding = find_extension();
+			filled = finding == Finding::present && is_being_filled();
+			worker.lacks_partitions = finding == Finding::present && !filled &&
+									  pg_atomic_read_u32(&worker.slot->enqueued) != 0 && lacks_partitions();
+		}))
+		return;
+	worker.finding = finding;
+	worker.left_alone = filled;
+	// Unless somebody changed the extension while we looked: that is to be looked at again.
+	pg_atomic_compare_exchange_u32(&worker.slot->finding, &looking, static_cast<uint32>(finding));
+	if (filled)
+		report_activity(&worker.slot->report, Activity::left_alone);
+	else if (worker.slot->report.activity == Activity::left_alone)
+		report_activity(&worker.slot->report, Activity::running);
+}
+
+[[noreturn]] void
+depart()
+{
+	// From here on producers notify for themselves; what they left to us before is sent.
+	pg_atomic_write_u32(&worker.slot->worker, 0);
+	pg_memory_barrier();
+	notify_listeners(true);
+	proc_exit(0);
+}
+
+// Takes what commits announced. True when everything is to be looked at.
+bool
+take_announcements()
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz expiry = take_announced(&worker.slot->expires_at);
+	bool look = false;
+
+	if (expiry != DT_NOEND)
+	{
+		worker.next_expiry = Min(worker.next_expiry, expiry);
+		worker.expired_from = Min(worker.expired_from, expiry);
+	}
+	each_queue([&](QueueSlot *queue, Watch *watch) {
+		TimestampTz due;
+
+		if (announced(&queue->due_at) == DT_NOEND)
+			return;
+		due = take_announced(&queue->due_at);
+		watch->next_due = Min(watch->next_due, due);
+		watch->seen_until = Min(watch->seen_until, due - 1);
+	});
+	if (announced(&worker.slot->look_at) <= now && steady_us() >= worker.last_look + least_look_pause_us)
+	{
+		take_announced(&worker.slot->look_at);
+		look = true;
+	}
+	return look || worker.unslotted_due <= now;
+}
+
+// Known or announced.
+TimestampTz
+next_due()
+{
+	TimestampTz earliest = worker.unslotted_due;
+
+	each_queue([&](QueueSlot *queue, Watch *watch) {
+		earliest = Min(earliest, Min(watch->next_due, announced(&queue->due_at)));
+	});
+	return earliest;
+}
+
+TimestampTz
+next_expiry()
+{
+	return Min(worker.next_expiry, announced(&worker.slot->expires_at));
+}
+
+// How long from now until a step may act on an event of that time.
+int64
+until(const Step *step, TimestampTz event, TimestampTz now)
+{
+	int64 us = event == DT_NOEND ? PG_INT64_MAX : Max(event - now, 0);
+
+	return step->failures > 0 ? Max(us, step->retry_at - steady_us()) : us;
+}
+
+// Microseconds until something is to be done of which nobody wakes us.
+int64
+time_to_sleep()
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int64 steady = steady_us();
+	TimestampTz look_at = announced(&worker.slot->look_at);
+	int64 us = worker.next_poll - steady;
+
+	if (!worker.left_alone)
+	{
+		us = Min(us, until(&worker.repair, next_expiry(), now));
+		us = Min(us, until(&worker.due, next_due(), now));
+		if (look_at != DT_NOEND)
+			us = Min(us, Max(until(&worker.due, look_at, now), worker.last_look + least_look_pause_us - steady));
+	}
+	each_queue([&](QueueSlot *queue, Watch *watch) {
+		int64 send_at = Max(watch->gathers_until, worker.notify.failures > 0 ? worker.notify.retry_at : 0);
+
+		if (watch->gathers_until != 0 || pg_atomic_read_u32(&queue->wake) != 0)
+			us = Min(us, send_at - steady);
+	});
+	return Max(us, 0);
+}
+
+// What is announced after the first look is found by the second, or its announcer has seen
+// until when we sleep, and sets our latch.
+void
+sleep_until_needed()
+{
+	int64 us = time_to_sleep();
+	TimestampTz sleeps_until = GetCurrentTimestamp() + us;
+
+	pg_atomic_exchange_u64(&worker.slot->sleeps_until, static_cast<uint64>(sleeps_until));
+	OUTBOX_STOP_POINT("worker_before_sleep");
+	us = Min(us, time_to_sleep());
+	worker.slot->report.next_wake = sleeps_until;
+	if (us > 0)
+		pgstat_report_activity(STATE_IDLE, "waiting for a commit, a due message or an expired lease");
+	if (sleep_process(us))
+		worker.next_poll = Min(worker.next_poll, steady_us() + poll_interval_us());
+	worker.slot->report.wakeups++;
+}
+
+void
+poll()
+{
+	worker.next_poll = steady_us() + poll_interval_us();
+	worker.expired_from = DT_NOBEGIN;
+	worker.unrepaired = 0;
+	look_at_database();
+	if (worker.finding != Finding::present)
+		depart();
+	if (worker.left_alone)
+		return;
+	repair_leases();
+	look_for_due(true);
+	start_maintenance();
+	pgstat_report_stat(true);
+	pg_atomic_write_u32(&worker.slot->went_round, 1);
+}
+
+void
+go_round()
+{
+	bool look;
+
+	MemoryContextReset(worker.context);
+	MemoryContextSwitchTo(worker.context);
+	if (pg_atomic_read_u32(&worker.slot->leave) != 0)
+		depart();
+	notify_listeners(false);
+	follow_maintenance();
+	look = take_announcements();
+	if (look || steady_us() >= worker.next_poll)
+		poll();
+	else if (!worker.left_alone)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+
+		if (worker.next_expiry <= now)
+			repair_leases();
+		if (next_due() <= now)
+			look_for_due(false);
+	}
+	sleep_until_needed();
+}
+
+void
+at_exit(int, Datum)
+{
+	pg_atomic_write_u32(&worker.slot->worker, 0);
+	for (int i = 0; i < shared->queues_used; i++)
+		if (is_mine(&shared->queues[i]))
+			pg_atomic_write_u32(&shared->queues[i].gathering, 0);
+	end_report(&worker.slot->report);
+	wake_process(pg_atomic_read_u32(&shared->launcher));
+}
+
+// One worker a database: a second one, started because the launcher was, goes again.
+void
+attach()
+{
+	worker.slot = database_slot(MyDatabaseId, true);
+	if (worker.slot == nullptr || !begin_report(&worker.slot->report))
+		proc_exit(0);
+	before_shmem_exit(at_exit, 0);
+	look_at_database();
+	if (worker.finding != Finding::present)
+		proc_exit(0);
+	change_report(&worker.slot->report, [](Report *report) { report->starts++; });
+}
+
+void
+prepare()
+{
+	worker.context = AllocSetContextCreate(TopMemoryContext, "outbox worker", ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(worker.context);
+	worker.look = {"look at the database", usual_lock_timeout, 0, 0, false};
+	worker.notify = {"notify listeners", notify_lock_timeout, 0, 0, false};
+	worker.repair = {"repair expired leases", usual_lock_timeout, 0, 0, false};
+	worker.due = {"look for due messages", usual_lock_timeout, 0, 0, false};
+	worker.next_expiry = worker.unslotted_due = DT_NOEND;
+	worker.watches = static_cast<Watch *>(
+		MemoryContextAllocZero(TopMemoryContext, sizeof(Watch) * static_cast<Size>(shared->queue_slots)));
+	// The first time round looks at everything: flags of a predecessor, rows of before.
+	worker.next_poll = steady_us();
+	worker.last_look = steady_us() - least_look_pause_us;
+}
+
+}	// namespace
+
+}	// namespace outbox
+
+using namespace outbox;
+
+OUTBOX_PROCESS(outbox_worker_main)
+{
+	connect_process(DatumGetObjectId(argument));
+	prepare();
+	OUTBOX_STOP_POINT("worker_before_attach");
+	attach();
+	// Producers rely on us from here on.
+	pg_atomic_exchange_u32(&worker.slot->worker, process_number() + 1);
+	for (;;)
+		go_round();
+}
