@@ -96,7 +96,8 @@ CREATE TABLE outbox.queues (
 	CONSTRAINT queues_jitter CHECK (backoff_jitter BETWEEN 0 AND 1),
 	CONSTRAINT queues_repair_delay CHECK (repair_delay >= interval '0'),
 	CONSTRAINT queues_ordering CHECK (ordering IN ('none', 'numbered')),
-	CONSTRAINT queues_not_yet CHECK (on_dead_head = 'continue' AND validator IS NULL AND max_in_flight IS NULL)
+	CONSTRAINT queues_validator CHECK (validator <> ''),
+	CONSTRAINT queues_not_yet CHECK (on_dead_head = 'continue' AND max_in_flight IS NULL)
 );
 COMMENT ON TABLE outbox.queues IS 'The queues and their policies. Changed by create_queue, alter_queue, drop_queue, pause and resume.';
 COMMENT ON COLUMN outbox.queues.queue IS 'name, 1 to 63 bytes; names that differ in case are different queues';
@@ -108,7 +109,7 @@ COMMENT ON COLUMN outbox.queues.backoff_jitter IS 'share of the delay, 0 to 1, t
 COMMENT ON COLUMN outbox.queues.repair_delay IS 'delay before a message whose lease was lost is due again';
 COMMENT ON COLUMN outbox.queues.ordering IS 'none: partition_key is only carried along; numbered: messages of a key carry 1, 2, 3 and so on in commit order';
 COMMENT ON COLUMN outbox.queues.on_dead_head IS 'reserved: only continue in this version';
-COMMENT ON COLUMN outbox.queues.validator IS 'reserved: NULL in this version';
+COMMENT ON COLUMN outbox.queues.validator IS 'qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that says what is wrong with a message, NULL = nothing; NULL here = none is asked';
 COMMENT ON COLUMN outbox.queues.paused IS 'true: nothing of this queue is claimed';
 COMMENT ON COLUMN outbox.queues.max_in_flight IS 'reserved: NULL in this version';
 COMMENT ON COLUMN outbox.queues.created_at IS 'when the queue was made';
@@ -121,6 +122,7 @@ COMMENT ON CONSTRAINT queues_backoff ON outbox.queues IS 'delays are not negativ
 COMMENT ON CONSTRAINT queues_jitter ON outbox.queues IS 'jitter is a share';
 COMMENT ON CONSTRAINT queues_repair_delay ON outbox.queues IS 'delays are not negative';
 COMMENT ON CONSTRAINT queues_ordering ON outbox.queues IS 'the orderings this version knows';
+COMMENT ON CONSTRAINT queues_validator ON outbox.queues IS 'none is NULL';
 COMMENT ON CONSTRAINT queues_not_yet ON outbox.queues IS 'settings that this version does not act on are refused rather than ignored';
 
 CREATE TRIGGER merge_queue BEFORE INSERT ON outbox.queues
@@ -489,8 +491,8 @@ CREATE FUNCTION outbox.create_queue(queue text, max_attempts integer DEFAULT 20,
 	validator text DEFAULT NULL, paused boolean DEFAULT false, max_in_flight integer DEFAULT NULL)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_create_queue';
 COMMENT ON FUNCTION outbox.create_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer) IS
-$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts: NULL = no ceiling.
-Errors: 42710 it exists; 22004 and 22023 bad arguments; 0A000 ordering fifo, on_dead_head block, validator and max_in_flight in this version. Locks and cost: one row.$$;
+$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts: NULL = no ceiling. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that every enqueue into the queue asks, but a replay: what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp; the caller needs EXECUTE on it.
+Errors: 42710 it exists; 22004 and 22023 bad arguments; 0A000 ordering fifo, on_dead_head block and max_in_flight in this version; 42883 and 42501 a validator that is not there, or not the caller's to run. Locks and cost: one row.$$;
 
 CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, lease interval DEFAULT NULL,
 	backoff_base interval DEFAULT NULL, backoff_cap interval DEFAULT NULL, backoff_jitter real DEFAULT NULL,
@@ -498,14 +500,21 @@ CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, 
 	validator text DEFAULT NULL, paused boolean DEFAULT NULL, max_in_flight integer DEFAULT NULL)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_alter_queue';
 COMMENT ON FUNCTION outbox.alter_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer) IS
-$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts: -1 keeps, NULL = no ceiling.
-Errors: P7004 unknown queue; 22004, 22023 and 0A000 as create_queue. Locks: waits for another change of the same queue. Cost: one row.$$;
+$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts: -1 keeps, NULL = no ceiling. validator: the empty string removes it.
+Errors: P7004 unknown queue; 22004, 22023, 0A000, 42883 and 42501 as create_queue. Locks: waits for another change of the same queue. Cost: one row.$$;
 
 CREATE FUNCTION outbox.drop_queue(queue text)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_drop_queue';
 COMMENT ON FUNCTION outbox.drop_queue(text) IS
 $$Removes a queue that holds no pending message. What it said stays in the ledger, its keys and numbers stay remembered.
 Errors: P7004 unknown queue; 55006 messages are pending, committed or not yet. Locks: producers of this queue wait until the end of the transaction. Cost: one row.$$;
+
+CREATE FUNCTION outbox.take_number(queue text, partition_key text) RETURNS bigint
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_take_number';
+COMMENT ON FUNCTION outbox.take_number(text, text) IS
+$$Uses up the next number of a key, for something that is not in the outbox: no message will bear it, the next one bears the number after it.
+queue: one that numbers. partition_key: the key, text as in enqueue.
+Errors: P7004 unknown queue; 55000 the queue does not number; 22004. Locks: waits for an open transaction that numbered last for the key, and makes the next one wait, until the end of the transaction. Cost: two rows.$$;
 
 CREATE FUNCTION outbox.pause(queue text) RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_pause';
 COMMENT ON FUNCTION outbox.pause(text) IS
@@ -1018,6 +1027,14 @@ BEGIN ATOMIC
 	FROM leaves l
 	WHERE NOT EXISTS (SELECT 1 FROM leaves o WHERE o.parent <> l.parent AND o.bound = l.bound)
 	UNION ALL
+	SELECT 'error', 'queue ' || quote_ident(q.queue), 'its validator ' || q.validator || '(jsonb, jsonb, text) does not exist: nothing can be enqueued'
+	FROM outbox.queues q
+	WHERE q.validator IS NOT NULL AND NOT EXISTS (
+		SELECT 1 FROM pg_proc f JOIN pg_namespace n ON n.oid = f.pronamespace
+		WHERE ARRAY[n.nspname, f.proname]::text[] = parse_ident(q.validator, false)
+			AND f.proargtypes = '3802 3802 25'::oidvector	-- jsonb, jsonb, text
+			AND f.prorettype = 'text'::regtype AND NOT f.proretset AND f.prokind = 'f')
+	UNION ALL
 	SELECT 'warning', 'background worker', CASE w.state
 			WHEN 'not loaded' THEN 'none: the library is not in shared_preload_libraries, so call outbox.maintain()'
 			WHEN 'off' THEN 'none: outbox.worker is off, so call outbox.maintain()'
@@ -1085,7 +1102,7 @@ GRANT EXECUTE ON PROCEDURE outbox.wait_for_work(interval, text[]) TO outbox_exec
 GRANT EXECUTE ON FUNCTION
 	outbox.create_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer),
 	outbox.alter_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer),
-	outbox.drop_queue(text), outbox.pause(text), outbox.resume(text),
+	outbox.drop_queue(text), outbox.pause(text), outbox.resume(text), outbox.take_number(text, text),
 	outbox.cancel(uuid, text, boolean), outbox.replay(uuid, timestamptz),
 	outbox.backoff(text, integer, uuid), outbox.maintain(), outbox.state_diagram(), outbox.check(), outbox.reset_stats()
 TO outbox_operator;

@@ -81,7 +81,7 @@ is_subscribed()
 {
 	Relation rel = table_open(SubscriptionRelRelationId, AccessShareLock);
 	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, nullptr, 0, nullptr);
-	Oid schema = get_namespace_oid("outbox", false);
+	Oid schema = get_namespace_oid("outbox", true);
 	bool found = false;
 	HeapTuple tuple;
 
@@ -96,7 +96,7 @@ is_subscribed()
 bool
 lacks_indexes(const Shape &parent)
 {
-	Relation rel = table_open(relation_oid(parent.name), AccessShareLock);
+	Relation rel = open_parent(parent.name);
 	PartitionDesc leaves = RelationGetPartitionDesc(rel, true);
 	bool lacking = leaves->nparts == 0;
 

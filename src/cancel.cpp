@@ -50,6 +50,7 @@ try_cancel(Work *work, const core::Uuid &id, text *reason, bool force, text *by,
 		raise_already_terminal(before, id);
 	}
 	attempt = attempt_for(row, next_attempt_no(before, id), expect(state, core::Event::cancel, false).record, by);
+	attempt.lost = state == core::State::expired;
 	attempt.details.error_code = cstring_to_text(cancelled_code);
 	attempt.details.error_message = reason;
 	changed = remove(work, row, Wait::for_row);

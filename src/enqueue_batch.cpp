@@ -164,6 +164,7 @@ read_messages(Jsonb *array, int *count)
 			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 							errmsg("messages must be a JSON array of objects")));
 		read_element(value.val.binary.data, no_headers, &messages[ordinality - 1]);
+		messages[ordinality - 1].element = ordinality;
 		CHECK_FOR_INTERRUPTS();
 	}
 	error_context_stack = context.previous;

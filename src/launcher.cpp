@@ -296,7 +296,8 @@ tend(Followed *followed, bool *looking)
 	}
 	if (is_running(slot) || followed->handle != nullptr)
 	{
-		*looking |= !is_running(slot);
+		followed->told_version = followed->told_version && finding != Finding::present;
+		*looking |= finding == Finding::unknown || finding == Finding::being_looked_at;
 		return PG_INT64_MAX;
 	}
 	if (finding == Finding::absent || finding == Finding::other_version)
@@ -305,7 +306,7 @@ tend(Followed *followed, bool *looking)
 	if (now < followed->retry_at)
 		return followed->retry_at - now;
 	if (finding != Finding::present && *looking)
-		return PG_INT64_MAX;	// we are woken when that one is done
+		return USECS_PER_SEC;	// we are woken earlier, when that one is done
 	start_worker(followed, slot);
 	*looking |= followed->handle != nullptr;
 	return followed->handle != nullptr ? PG_INT64_MAX : Max(followed->retry_at - steady_us(), 0);
@@ -338,9 +339,12 @@ go_round()
 		us = Min(us, Max(launcher.next_discovery - steady_us(), 0));
 	shared->report.next_wake = us == PG_INT64_MAX ? 0 : GetCurrentTimestamp() + us;
 	pgstat_report_activity(STATE_IDLE, workers_wanted() ? "watching the workers of databases" : "outbox.worker is off");
-	// Another outbox.databases wants the list anew.
 	if (sleep_process(us == PG_INT64_MAX ? -1 : us))
+	{
+		// Another outbox.databases wants the list anew.
 		pg_atomic_write_u32(&shared->news, 1);
+		launcher.next_discovery = Min(launcher.next_discovery, steady_us() + discovery_interval_us());
+	}
 	shared->report.wakeups++;
 }
 

@@ -6,6 +6,7 @@
 #include "lease.h"
 #include "numbers.h"
 #include "transaction.h"
+#include "validator.h"
 
 namespace outbox {
 
@@ -260,6 +261,7 @@ write_messages(Work *work, const Queue *queue, Message *messages, int count)
 
 	if (count == 0)
 		return;
+	validate(queue, messages, count);
 	resolve_keys(work, queue, messages, repeats, count);
 	for (int i = 0; i < count; i++)
 		if (messages[i].created)

@@ -29,6 +29,7 @@ struct Message {
 	int64 lease_us;
 	bool is_replay;				// keeps event_id without it being a key
 	core::Uuid replay_of;
+	int element;				// of a batch, from 1; 0 = of none
 
 	// answered
 	core::Uuid id;

@@ -8,8 +8,10 @@
 #include <algorithm>
 
 #include "args.h"
+#include "boundary.h"
 #include "claimed_key.h"
 #include "digest.h"
+#include "message.h"
 
 namespace outbox {
 
@@ -92,3 +94,28 @@ take_numbers(Work *work, const text *queue, Numbered *items, int count)
 }
 
 }	// namespace outbox
+
+using namespace outbox;
+
+OUTBOX_FUNCTION(outbox_take_number)
+{
+	const text *name = required_text(fcinfo, 0, "queue");
+	Message message = {};
+	Numbered number = {};
+	const Queue *queue;
+	Work work;
+
+	number.partition_key = required_text(fcinfo, 1, "partition_key");
+	begin_work(&work, "take_number()");
+	queue = hold_queue(&work, name);
+	if (!queue->numbered)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("queue \"%s\" does not number its messages", shown(name)),
+						errhint("Its ordering must be numbered.")));
+	// An id of its own: no message bears the number.
+	draw_ids(&message, 1);
+	number.id = message.id;
+	take_numbers(&work, queue->name, &number, 1);
+	end_work(&work);
+	PG_RETURN_INT64(number.sequence_id);
+}

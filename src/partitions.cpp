@@ -167,11 +167,10 @@ uncovered(PartitionBoundInfo bounds, Range *range)
 bool
 missing_range(int ahead, Range *range)
 {
-	Oid parent = get_relname_relid("messages", get_namespace_oid("outbox", false));
 	int64 length = partition_interval_ms();
 	int64 now_ms = unix_ms(GetCurrentTimestamp());
 	int64 period = (now_ms - origin_ms) / length + ahead;
-	Relation rel = relation_open(parent, AccessShareLock);
+	Relation rel = open_parent("messages");
 	bool missing;
 
 	range->from_ms = origin_ms + period * length;

@@ -17,6 +17,15 @@ queues_table(Work *work)
 	return work->queues_table;
 }
 
+text *
+optional_copy(Table *table, TupleTableSlot *slot, int column)
+{
+	bool isnull;
+	Datum value = table->get(slot, column, &isnull);
+
+	return isnull ? nullptr : DatumGetTextPCopy(value);
+}
+
 Queue *
 decode(Table *table, TupleTableSlot *slot)
 {
@@ -35,6 +44,7 @@ decode(Table *table, TupleTableSlot *slot)
 	queue->repair_delay_us = us(queues_col::repair_delay);
 	queue->backoff_jitter = static_cast<double>(DatumGetFloat4(table->get(slot, queues_col::backoff_jitter, &isnull)));
 	queue->numbered = strcmp(TextDatumGetCString(table->get(slot, queues_col::ordering, &isnull)), "none") != 0;
+	queue->validator = optional_copy(table, slot, queues_col::validator);
 	queue->paused = DatumGetBool(table->get(slot, queues_col::paused, &isnull));
 	return queue;
 }

@@ -16,6 +16,7 @@ namespace outbox {
 struct Queue {
 	Queue *next;
 	text *name;
+	text *validator;		// nullptr = none
 	int max_attempts;		// 0 = no ceiling
 	int64 lease_us;
 	int64 backoff_base_us;

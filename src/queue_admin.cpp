@@ -12,6 +12,7 @@
 #include "due.h"
 #include "queue.h"
 #include "transaction.h"
+#include "validator.h"
 
 namespace outbox {
 
@@ -91,9 +92,29 @@ check_setting(int column, Datum value)
 void
 refuse_what_is_not_there_yet(FunctionCallInfo fcinfo)
 {
-	for (int column : {queues_col::validator, queues_col::max_in_flight})
-		if (!PG_ARGISNULL(column))
-			not_supported(queues_shape.columns[column]);
+	if (!PG_ARGISNULL(queues_col::max_in_flight))
+		not_supported(queues_shape.columns[queues_col::max_in_flight]);
+}
+
+// As the caller, before the work is done as the owner.
+void
+check_validator_argument(FunctionCallInfo fcinfo)
+{
+	const text *name = optional_text(fcinfo, queues_col::validator);
+
+	if (name != nullptr && VARSIZE_ANY_EXHDR(name) > 0)
+		check_validator(name);
+}
+
+// NULL keeps it; the empty string removes it.
+void
+put_validator(FunctionCallInfo fcinfo, Table *table, TupleTableSlot *row, bool keep_absent)
+{
+	const text *name = optional_text(fcinfo, queues_col::validator);
+
+	if (name == nullptr && keep_absent)
+		return;
+	set_text(table, row, queues_col::validator, name != nullptr && VARSIZE_ANY_EXHDR(name) > 0 ? name : nullptr);
 }
 
 // Puts the given settings into the row. NULL means: keep, or for a new queue an ERROR.
@@ -116,6 +137,7 @@ put_settings(FunctionCallInfo fcinfo, Table *table, TupleTableSlot *row, bool ke
 		check_setting(column, required_datum(fcinfo, column, queues_shape.columns[column]));
 		set(table, row, column, PG_GETARG_DATUM(column));
 	}
+	put_validator(fcinfo, table, row, keep_absent);
 	refuse_what_is_not_there_yet(fcinfo);
 }
 
@@ -237,6 +259,7 @@ OUTBOX_FUNCTION(outbox_create_queue)
 	TupleTableSlot *row;
 	Work work;
 
+	check_validator_argument(fcinfo);
 	begin_work(&work, "create_queue()");
 	table = open(&work, queues_shape, inserts);
 	row = new_row(table);
@@ -263,6 +286,7 @@ OUTBOX_FUNCTION(outbox_create_queue)
 
 OUTBOX_FUNCTION(outbox_alter_queue)
 {
+	check_validator_argument(fcinfo);
 	change_queue(fcinfo, "alter_queue()",
 				 [&](Table *table, TupleTableSlot *row) { put_settings(fcinfo, table, row, true); });
 	PG_RETURN_VOID();

@@ -111,6 +111,12 @@ find_database(Oid database)
 	return nullptr;
 }
 
+bool
+is_dropped(QueueSlot *slot)
+{
+	return pg_atomic_read_u32(&slot->dropped) != 0;
+}
+
 QueueSlot *
 find_queue(const char *name, uint32 hash)
 {
@@ -118,7 +124,7 @@ find_queue(const char *name, uint32 hash)
 	{
 		QueueSlot *slot = &shared->queues[i];
 
-		if (slot->hash == hash && slot->database == MyDatabaseId && strcmp(slot->name, name) == 0)
+		if (slot->hash == hash && slot->database == MyDatabaseId && strcmp(slot->name, name) == 0 && !is_dropped(slot))
 			return slot;
 	}
 	return nullptr;
@@ -132,6 +138,14 @@ free_queue(QueueSlot *slot)
 	slot->database = InvalidOid;
 }
 
+// The queue is gone, and the worker has taken all that was told of it.
+bool
+is_reusable(QueueSlot *slot)
+{
+	return slot->database == InvalidOid || (is_dropped(slot) && pg_atomic_read_u32(&slot->wake) == 0 &&
+											announced(&slot->due_at) == DT_NOEND);
+}
+
 // A slot never used, or of a queue that was dropped.
 QueueSlot *
 make_queue(const char *name, uint32 hash)
@@ -141,7 +155,7 @@ make_queue(const char *name, uint32 hash)
 	if (shared->queues_used < shared->queue_slots)
 		slot = &shared->queues[shared->queues_used];
 	for (int i = 0; slot == nullptr && i < shared->queues_used; i++)
-		if (shared->queues[i].database == InvalidOid || pg_atomic_read_u32(&shared->queues[i].dropped) != 0)
+		if (is_reusable(&shared->queues[i]))
 			slot = &shared->queues[i];
 	if (slot == nullptr)
 		return nullptr;
@@ -221,12 +235,8 @@ queue_slot(const char *name)
 	if (shared == nullptr)
 		return nullptr;
 	if (last->slot != nullptr && strcmp(last->name, name) == 0 &&
-		pg_atomic_read_u32(&last->slot->generation) == last->generation)
-	{
-		if (pg_atomic_read_u32(&last->slot->dropped) != 0)
-			pg_atomic_write_u32(&last->slot->dropped, 0);
+		pg_atomic_read_u32(&last->slot->generation) == last->generation && !is_dropped(last->slot))
 		return last->slot;
-	}
 	LWLockAcquire(shared->lock, LW_SHARED);
 	slot = find_queue(name, hash);
 	LWLockRelease(shared->lock);
@@ -240,7 +250,6 @@ queue_slot(const char *name)
 	}
 	if (slot == nullptr)
 		return nullptr;
-	pg_atomic_write_u32(&slot->dropped, 0);
 	last->slot = slot;
 	last->generation = pg_atomic_read_u32(&slot->generation);
 	strlcpy(last->name, name, sizeof(last->name));

@@ -27,7 +27,7 @@ const Shape queues_shape = {
 	 INT4OID, TIMESTAMPTZOID},
 	13, bits({0, 2, 3, 4, 5, 6, 7, 8, 10, 12}),
 	{"queues_name_length", "queues_max_attempts", "queues_lease", "queues_backoff", "queues_jitter",
-	 "queues_repair_delay", "queues_ordering", "queues_not_yet"},
+	 "queues_repair_delay", "queues_ordering", "queues_validator", "queues_not_yet"},
 	1, inserts};
 const Shape messages_shape = {
 	"messages",

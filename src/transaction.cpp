@@ -280,7 +280,8 @@ note_due(const text *queue, TimestampTz at, TimestampTz now)
 	Note *note = note_of(queue);
 
 	note->due_at = Min(note->due_at, at);
-	if (at > now)
+	// A delay of zero counts from a clock that was read after the call's.
+	if (at > now && at > GetCurrentTimestamp())
 		note->due_later = Min(note->due_later, at);
 }
 

@@ -165,6 +165,12 @@ relation_oid(const char *name)
 	return oid;
 }
 
+Relation
+open_parent(const char *name)
+{
+	return open_named(name, reads);
+}
+
 void
 begin_reading(Work *work)
 {

@@ -46,6 +46,8 @@ void begin_reading(Work *work);
 void end_reading(Work *work);
 
 Oid relation_oid(const char *name);
+// A partitioned table, share-locked. 42P01 when it is gone, or goes while we wait.
+Relation open_parent(const char *name);
 Table *pending(Work *work);
 Table *open(Work *work, const Shape &shape, int access);
 Table *open_as(Work *work, const Shape &shape, const char *name, int access);

@@ -29,6 +29,7 @@ namespace {
 
 constexpr int repairs_at_a_time = 200;
 // Looks through all queues that a commit asks for are that far apart.
+constexpr int passing_failures = 6;
 constexpr int64 least_look_pause_us = 50 * 1000;
 constexpr int64 maintenance_pause_us = 10 * USECS_PER_MINUTE;
 // Waiting must not hold up the other steps for long. Producers that notify for themselves
@@ -89,6 +90,16 @@ is_lock_wait(const ErrorData *error)
 	return error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
 }
 
+// Nor is it that the extension is dropped in this moment. If it is not, and something of
+// it is missing all the same, it is.
+bool
+is_passing(const Step *step, const ErrorData *error)
+{
+	return is_lock_wait(error) ||
+		   ((error->sqlerrcode == ERRCODE_UNDEFINED_TABLE || error->sqlerrcode == ERRCODE_UNDEFINED_SCHEMA) &&
+			step->failures < passing_failures);
+}
+
 void
 step_failed(Step *step, const ErrorData *error)
 {
@@ -97,12 +108,12 @@ step_failed(Step *step, const ErrorData *error)
 	step->retry_at = steady_us() + Min(pause_us(++step->failures), is_lock_wait(error) ? USECS_PER_SEC : PG_INT64_MAX);
 	report_error(&worker.slot->report, what);
 	change_report(&worker.slot->report, [&](Report *report) { report->failures = step->failures; });
-	report_activity(&worker.slot->report, is_lock_wait(error) ? Activity::waiting : Activity::in_trouble);
-	if (!step->told && !is_lock_wait(error))
+	report_activity(&worker.slot->report, is_passing(step, error) ? Activity::waiting : Activity::in_trouble);
+	if (!step->told && !is_passing(step, error))
 		ereport(LOG, (errcode(error->sqlerrcode), errmsg("outbox worker %s", what),
 					  error->detail != nullptr ? errdetail_internal("%s", error->detail) : 0,
 					  errhint("It tries again after a growing pause and tells when it has succeeded.")));
-	step->told = step->told || !is_lock_wait(error);
+	step->told = step->told || !is_passing(step, error);
 }
 
 void
@@ -557,6 +568,8 @@ time_to_sleep()
 	TimestampTz look_at = announced(&worker.slot->look_at);
 	int64 us = worker.next_poll - steady;
 
+	if (worker.look.failures > 0)
+		us = Min(us, worker.look.retry_at - steady);
 	if (!worker.left_alone)
 	{
 		us = Min(us, until(&worker.repair, next_expiry(), now));
@@ -622,7 +635,7 @@ go_round()
 	notify_listeners(false);
 	follow_maintenance();
 	look = take_announcements();
-	if (look || steady_us() >= worker.next_poll)
+	if (look || steady_us() >= worker.next_poll || (worker.look.failures > 0 && steady_us() >= worker.look.retry_at))
 		poll();
 	else if (!worker.left_alone)
 	{
@@ -659,6 +672,8 @@ attach()
 	if (worker.finding != Finding::present)
 		proc_exit(0);
 	change_report(&worker.slot->report, [](Report *report) { report->starts++; });
+	// It may look at the next database now.
+	wake_process(pg_atomic_read_u32(&shared->launcher));
 }
 
 void

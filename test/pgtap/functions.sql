@@ -6,7 +6,7 @@ SET intervalstyle = 'postgres';
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(41);
+SELECT plan(42);
 
 CREATE FUNCTION pg_temp.arguments(name text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(pg_get_function_arguments(oid), ' AND ') FROM pg_proc
@@ -22,7 +22,7 @@ SELECT results_eq(
 	$$SELECT proname::text COLLATE "C", count(*) FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace GROUP BY 1 ORDER BY 1$$,
 	$$SELECT name COLLATE "C", 1::bigint FROM unnest(ARRAY['alter_queue', 'backoff', 'cancel', 'check', 'claim', 'complete', 'complete_batch', 'create_queue', 'drop_queue',
 		'enqueue', 'enqueue_and_claim', 'enqueue_batch', 'maintain', 'pause', 'release', 'renew', 'repair_expired_leases', 'replay', 'resume', 'state_diagram',
-		'prometheus', 'reset_stats', 'wait_for_work', 'queue_stats', 'worker_status', 'append_only', 'key_digest', 'merge_queue']) name ORDER BY 1$$,
+		'prometheus', 'reset_stats', 'take_number', 'wait_for_work', 'queue_stats', 'worker_status', 'append_only', 'key_digest', 'merge_queue']) name ORDER BY 1$$,
 	'the functions, one signature each');
 
 -- Producer.
@@ -105,6 +105,7 @@ SELECT results_eq(
 SELECT results_eq(
 	$$SELECT pg_temp.arguments(name), pg_temp.result(name) FROM unnest(ARRAY['prometheus', 'reset_stats']) name$$,
 	$$VALUES ('', 'text'), ('', 'void')$$, 'prometheus and reset_stats');
+SELECT is(pg_temp.arguments('take_number'), 'queue text, partition_key text', 'arguments of take_number');
 SELECT results_eq(
 	$$SELECT prokind::text, pg_temp.arguments('wait_for_work') FROM pg_proc WHERE oid::regproc::text = 'outbox.wait_for_work'$$,
 	$$VALUES ('p', 'IN max_wait interval, IN queues text[] DEFAULT NULL::text[]')$$, 'wait_for_work is a procedure');

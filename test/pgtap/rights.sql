@@ -82,6 +82,7 @@ SELECT results_eq($$
 	('reset_stats',                     '',        '',        'EXECUTE', '',        '',        ''),
 	('resume',                          '',        '',        'EXECUTE', '',        '',        ''),
 	('state_diagram',                   '',        '',        'EXECUTE', '',        '',        ''),
+	('take_number',                     '',        '',        'EXECUTE', '',        '',        ''),
 	('wait_for_work',                   '',        'EXECUTE', '',        '',        '',        ''),
 	('worker_status',                   '',        '',        'EXECUTE', 'EXECUTE', 'EXECUTE', '')$$,
 	'rights on functions');

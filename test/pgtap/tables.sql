@@ -159,10 +159,11 @@ SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.queues')$$, $$VALU
 	('queues_lease', 'CHECK ((lease > ''00:00:00''::interval))'),
 	('queues_max_attempts', 'CHECK ((max_attempts >= 1))'),
 	('queues_name_length', 'CHECK (((octet_length(queue) >= 1) AND (octet_length(queue) <= 63)))'),
-	('queues_not_yet', 'CHECK (((on_dead_head = ''continue''::text) AND (validator IS NULL) AND (max_in_flight IS NULL)))'),
+	('queues_not_yet', 'CHECK (((on_dead_head = ''continue''::text) AND (max_in_flight IS NULL)))'),
 	('queues_ordering', 'CHECK ((ordering = ANY (ARRAY[''none''::text, ''numbered''::text])))'),
 	('queues_pkey', 'PRIMARY KEY (queue)'),
-	('queues_repair_delay', 'CHECK ((repair_delay >= ''00:00:00''::interval))')$$, 'constraints of queues');
+	('queues_repair_delay', 'CHECK ((repair_delay >= ''00:00:00''::interval))'),
+	('queues_validator', 'CHECK ((validator <> ''''::text))')$$, 'constraints of queues');
 SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.messages_default')$$, $$VALUES ('messages_default_pkey', 'PRIMARY KEY (outbox_id)')$$,
 	'constraints of messages_default');
 SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.attempts_default')$$, $$VALUES
