@@ -62,5 +62,8 @@ SELECT 'each lease of the killed worker was repaired once, and another worker de
 			OR NOT EXISTS (SELECT 1 FROM outbox.attempts a
 				WHERE a.outbox_id = h.outbox_id AND a.state = 'DISPATCHED' AND a.worker_id <> h.claimed_by))
 UNION ALL
-SELECT 'outbox.check() finds nothing',
-	(SELECT count(*) FROM outbox.check() WHERE severity = 'error');
+SELECT 'the lease of the producer that did not send was taken back by the background worker, nobody else being there',
+	(SELECT count(*) <> 1 OR bool_or(recorded_by <> 'outbox worker')
+		FROM outbox.attempts WHERE worker_id = 'dealer' AND state = 'ZOMBIE_REQUEUE')::int
+UNION ALL
+SELECT 'outbox.check() finds nothing', (SELECT count(*) FROM outbox.check());

@@ -97,17 +97,20 @@ bool notified(const Connection &source) {
 	return any;
 }
 
-// Until a notification, a signal, or the poll that finds what nobody announces:
-// leases that expired. A moment more gathers a batch: one message at a time costs
-// three commits a message.
-void wait_for_work(const Connection &source) {
-	constexpr int poll_interval_ms = 1000, gather_ms = 25;
+// Until a notification, a signal, or the look that is due now and then all the same:
+// it finds out that the connection is dead, which a listener does not hear. A moment
+// more gathers a batch: one message at a time costs three commits a message.
+// True when it was a notification.
+bool wait_for_work(const Connection &source) {
+	constexpr int look_interval_ms = 5000, gather_ms = 25;
 	pollfd socket = {PQsocket(source.get()), POLLIN, 0};
+	bool woken = notified(source);
 
-	if (!stopping && !notified(source))
-		poll(&socket, 1, poll_interval_ms);
+	if (!stopping && !woken && poll(&socket, 1, look_interval_ms) > 0)
+		woken = notified(source);
 	if (!stopping)
 		poll(nullptr, 0, gather_ms);
+	return woken;
 }
 
 }	// namespace
@@ -120,14 +123,14 @@ int main(int argc, char **argv) {
 	signal(SIGTERM, stop);
 
 	const Connection source = connect(argv[2]), target = connect(argv[3]);
-	long claimed = 0, new_to_receiver = 0, delivered = 0, retried = 0, lost = 0;
+	long claimed = 0, new_to_receiver = 0, delivered = 0, retried = 0, lost = 0, woken = 0;
 
 	must("listen", run(source, "LISTEN outbox_pending"));
 	while (!stopping) {
 		const Result work = must("claim", run(source, claim_sql, {name, batch, lease}));
 		const long count = atol(field(work, batch_size));
 		if (count == 0) {
-			wait_for_work(source);
+			woken += wait_for_work(source);
 			continue;
 		}
 		claimed += count;
@@ -152,7 +155,8 @@ int main(int argc, char **argv) {
 		// A lost lease (P7002) is no fault: whoever took it over delivers again.
 		lost += atol(field(done, 0));
 	}
-	printf("%s: claimed %ld, delivered %ld of which the receiver had %ld already, to be retried %ld, leases lost %ld\n",
-		name, claimed, delivered, delivered - new_to_receiver, retried, lost);
+	printf("%s: claimed %ld, delivered %ld of which the receiver had %ld already, to be retried %ld, leases lost %ld; "
+		   "woken %ld times by a notification\n",
+		name, claimed, delivered, delivered - new_to_receiver, retried, lost, woken);
 	return 0;
 }

@@ -1,0 +1,89 @@
+# The background worker's memory does not grow with what it does.
+#
+# Its wake-ups are, in turn, notifications, repairs of expired leases, and repairs that fail
+# (a CHECK refuses them). After a warm-up, many times as many add less than a megabyte, by
+# the kernel's count and by that of its memory contexts.
+#
+# OUTBOX_SOAK: how many wake-ups; 200,000 is what a release is tried with.
+use strict;
+use warnings;
+
+use OutboxTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $wakeups = $ENV{OUTBOX_SOAK} // 12000;
+my $most_growth = 1024 * 1024;
+my $node = new_node('main', conf => q{
+shared_preload_libraries = 'outbox'
+outbox.notify_gather = 0
+outbox.poll_interval = 1h
+fsync = off
+});
+my $worker = "FROM outbox.workers WHERE kind = 'worker' AND pid IS NOT NULL";
+
+$node->poll_query_until('postgres', "SELECT count(*) = 1 $worker") or die 'no worker';
+my $pid = $node->safe_psql('postgres', "SELECT pid $worker");
+
+$node->safe_psql('postgres', q{
+	SELECT outbox.create_queue('lost', max_attempts => NULL, repair_delay => '1 year');
+	SELECT outbox.create_queue('bad', max_attempts => NULL);
+	ALTER TABLE outbox.attempts_default ADD CHECK (worker_id <> 'bad') NOT VALID;
+});
+
+# What a client does many times over, to keep the worker busy in each of its ways.
+my @scripts = map { my ($name, $sql) = @$_; my $file = "$PostgreSQL::Test::Utils::tmp_check/$name.sql";
+	PostgreSQL::Test::Utils::append_to_file($file, "$sql;\n"); $file } (
+	[ 'notified', q{SELECT outbox.enqueue('e', '1')} ],
+	[ 'repaired', q{SELECT outbox.enqueue_and_claim('w', 'e', '1', 'lost', lease => '1 microsecond')} ],
+	[ 'failing', q{SELECT outbox.enqueue_and_claim('bad', 'e', '1', 'bad', lease => '1 microsecond')} ]);
+
+sub counted
+{
+	return $node->safe_psql('postgres', "SELECT wakeups $worker");
+}
+
+# Until the worker has woken that often.
+sub wake_until
+{
+	my ($target) = @_;
+
+	while (counted() < $target)
+	{
+		$node->command_ok([ 'pgbench', '-n', '-c', '2', '-t', '250', '-f', $_, 'postgres' ], "wake-ups by $_")
+			foreach @scripts;
+	}
+	return;
+}
+
+# What it has for itself: anonymous memory, in bytes.
+sub resident
+{
+	my ($kilobytes) = PostgreSQL::Test::Utils::slurp_file("/proc/$pid/status") =~ /^RssAnon:\s+(\d+) kB/m;
+
+	return $kilobytes * 1024;
+}
+
+# What its memory contexts hold.
+sub held
+{
+	my $from = -s $node->logfile;
+
+	$node->safe_psql('postgres', "SELECT pg_log_backend_memory_contexts($pid)");
+	$node->wait_for_log(qr/Grand total: \d+ bytes/, $from);
+	my ($bytes) = PostgreSQL::Test::Utils::slurp_file($node->logfile, $from) =~ /Grand total: (\d+) bytes/;
+
+	return $bytes;
+}
+
+wake_until(3000);
+my ($resident, $held, $before) = (resident(), held(), counted());
+
+wake_until($before + $wakeups);
+cmp_ok(resident() - $resident, '<', $most_growth, "its memory does not grow in $wakeups wake-ups");
+cmp_ok(held() - $held, '<', $most_growth, '... nor do its memory contexts');
+is($node->safe_psql('postgres', "SELECT pid $worker"), $pid, '... and it is the same process');
+is($node->safe_psql('postgres', "SELECT repaired > 0 AND unrepaired > 0 AND notified > 0 $worker"), 't',
+	'... which has notified, repaired, and failed to repair');
+$node->stop('fast');
+done_testing();
