@@ -276,6 +276,7 @@ OUTBOX_FUNCTION(outbox_create_queue)
 		ereport(ERROR, (errcode(ERRCODE_DUPLICATE_OBJECT), errmsg("queue \"%s\" already exists", shown(name)),
 						errhint("Use outbox.alter_queue to change it.")));
 	insert_rows(table, &row, 1);
+	note_created(name);
 	unlatch(&held);
 	end_probe(&probe);
 	ExecDropSingleTupleTableSlot(row);

@@ -257,6 +257,19 @@ queue_slot(const char *name)
 }
 
 void
+reset_counts(QueueSlot *slot, TimestampTz now)
+{
+	for (pg_atomic_uint64 &counter : slot->counts)
+		pg_atomic_write_u64(&counter, 0);
+	for (pg_atomic_uint64 &counter : slot->latency)
+		pg_atomic_write_u64(&counter, 0);
+	for (pg_atomic_uint64 &counter : slot->wakeup_delay)
+		pg_atomic_write_u64(&counter, 0);
+	pg_atomic_write_u64(&slot->wakeup_delay_sum_us, 0);
+	slot->reset_at = now;
+}
+
+void
 wake_process(uint32 process)
 {
 	if (process != 0)

@@ -138,6 +138,8 @@ count(QueueSlot *slot, Counter counter, uint64 n)
 	pg_atomic_fetch_add_u64(&slot->counts[static_cast<int>(counter)], static_cast<int64>(n));
 }
 
+void reset_counts(QueueSlot *slot, TimestampTz now);
+
 // Which bucket a value falls into.
 template <size_t n>
 int

@@ -41,19 +41,6 @@ put_queue(FunctionCallInfo result, QueueSlot *slot)
 	put_result(result, values, nulls);
 }
 
-void
-reset(QueueSlot *slot, TimestampTz now)
-{
-	for (pg_atomic_uint64 &counter : slot->counts)
-		pg_atomic_write_u64(&counter, 0);
-	for (pg_atomic_uint64 &counter : slot->latency)
-		pg_atomic_write_u64(&counter, 0);
-	for (pg_atomic_uint64 &counter : slot->wakeup_delay)
-		pg_atomic_write_u64(&counter, 0);
-	pg_atomic_write_u64(&slot->wakeup_delay_sum_us, 0);
-	slot->reset_at = now;
-}
-
 const char *
 activity_name(Activity activity)
 {
@@ -215,6 +202,6 @@ OUTBOX_FUNCTION(outbox_reset_stats)
 
 	for (int i = 0; shared != nullptr && i < shared->queues_used; i++)
 		if (shared->queues[i].database == MyDatabaseId)
-			reset(&shared->queues[i], now);
+			reset_counts(&shared->queues[i], now);
 	PG_RETURN_VOID();
 }

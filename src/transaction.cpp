@@ -15,7 +15,8 @@ struct Note {
 	uint32 generation;		// of the slot
 	TimestampTz due_at;		// the earliest
 	TimestampTz due_later;	// the earliest that was not due when it was noted
-	bool dropped;
+	bool dropped;			// the queue, at some time
+	bool made_again;		// after that
 	int64 counts[counters];
 	int latency[latency_buckets];
 	char queue[NAMEDATALEN];
@@ -39,6 +40,7 @@ merge(Note *to, const Note *from)
 {
 	to->due_at = Min(to->due_at, from->due_at);
 	to->due_later = Min(to->due_later, from->due_later);
+	to->made_again = from->dropped ? from->made_again : to->made_again || from->made_again;
 	to->dropped |= from->dropped;
 	for (int i = 0; i < counters; i++)
 		to->counts[i] += from->counts[i];
@@ -180,11 +182,13 @@ tell_of(const Note *note, TimestampTz now)
 {
 	if (note->slot != nullptr && pg_atomic_read_u32(&note->slot->generation) == note->generation)
 	{
+		if (note->dropped && note->made_again)
+			reset_counts(note->slot, now);
 		add_counts(note);
 		if (note->due_at <= now && !notes.told_listeners)
 			raise_flag(note->slot);
 		announce_to_worker(&note->slot->due_at, note->due_later);
-		if (note->dropped)
+		if (note->dropped && !note->made_again)
 			pg_atomic_write_u32(&note->slot->dropped, 1);
 		// The slot got another queue in between: the flag may be lost with the old one.
 		if (pg_atomic_read_u32(&note->slot->generation) == note->generation)
@@ -317,8 +321,20 @@ note_latency(const text *queue, int ms)
 void
 note_dropped(const text *queue)
 {
+	Note *note;
+
+	if (shared == nullptr)
+		return;
+	note = note_of(queue);
+	note->dropped = true;
+	note->made_again = false;
+}
+
+void
+note_created(const text *queue)
+{
 	if (shared != nullptr)
-		note_of(queue)->dropped = true;
+		note_of(queue)->made_again = true;
 }
 
 void

@@ -19,6 +19,7 @@ void note_expiry(TimestampTz at);
 void note_count(const text *queue, Counter counter, int64 n = 1);
 void note_latency(const text *queue, int ms);
 void note_dropped(const text *queue);
+void note_created(const text *queue);
 
 // For whoever changes what the launcher watches: it is told at the end of the transaction,
 // however that ends, and looks for the extension in that database.

@@ -8,6 +8,9 @@
 #   cluster_build                      builds in the checkout, installs into a private copy of
 #                                      the server, whose programs then come first in PATH
 #   cluster_copy                       copies the checkout to where as_user can read and write
+#   cluster_build_stop_points          builds that copy with STOP_POINTS=1 and installs it into
+#                                      another copy of the server, for those who put
+#                                      OUTBOX_STOP_POINTS_PATH in the place of PATH
 #   cluster_start NAME [SETTING...]    a new cluster, each SETTING a line of postgresql.conf;
 #                                      PGHOST, PGPORT, PGUSER, PGDATABASE then lead to it
 #   cluster_use NAME                   makes them lead to another one
@@ -31,7 +34,7 @@
 # empty: the temporary folder stays), OUTBOX_TIMEOUT (seconds for one `watched`).
 #
 # Sets: OUTBOX_ROOT (the checkout), OUTBOX_TMP, OUTBOX_USER, OUTBOX_COPY (where
-# cluster_copy puts the checkout), PGXS_DIR, PG_MAJOR.
+# cluster_copy puts the checkout), OUTBOX_STOP_POINTS_PATH, PGXS_DIR, PG_MAJOR.
 
 OUTBOX_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 OUTBOX_TMP=
@@ -192,31 +195,50 @@ cluster_locked() {
 	flock --close "$OUTBOX_ROOT/Makefile" "$@"
 }
 
-cluster_build() {
-	local bin lib share folder
+# cluster_server FOLDER: makes a copy of the server there, without the extension.
+#
+# A server finds its libraries and data relative to its program, so that a copy
+# of the tree is a server of its own. Programs are copied (a link would be
+# followed), the rest is linked to, less any version of this extension.
+cluster_server() {
+	local server=$1 bin lib share folder
 
 	bin=$("$PG_CONFIG" --bindir)
 	lib=$("$PG_CONFIG" --pkglibdir)
 	share=$("$PG_CONFIG" --sharedir)
+	for folder in "$bin" "$lib" "$share"; do
+		mkdir -p "$server$folder" || return
+	done
+	cp -a "$bin/." "$server$bin" || return
+	cp -as "$lib/." "$server$lib" || return
+	cp -as "$share/." "$server$share" || return
+	rm -f "$server$lib/outbox.so" "$server$share/extension/outbox"{.control,--*}
+}
+
+cluster_build() {
+	local server=$OUTBOX_TMP/server
 
 	cluster_locked make -C "$OUTBOX_ROOT" -s "-j$(nproc)" "PG_CONFIG=$PG_CONFIG" || return
+	cluster_server "$server" || return
+	cluster_locked make -C "$OUTBOX_ROOT" -s "PG_CONFIG=$PG_CONFIG" "DESTDIR=$server" install || return
+	cluster_own "$server"
 
-	# A server finds its libraries and data relative to its program, so that a copy
-	# of the tree is a server of its own. Programs are copied (a link would be
-	# followed), the rest is linked to, less any version of this extension.
-	for folder in "$bin" "$lib" "$share"; do
-		mkdir -p "$OUTBOX_TMP/server$folder" || return
-	done
-	cp -a "$bin/." "$OUTBOX_TMP/server$bin" || return
-	cp -as "$lib/." "$OUTBOX_TMP/server$lib" || return
-	cp -as "$share/." "$OUTBOX_TMP/server$share" || return
-	rm -f "$OUTBOX_TMP/server$lib/outbox.so" "$OUTBOX_TMP/server$share/extension/outbox"{.control,--*}
-	cluster_locked make -C "$OUTBOX_ROOT" -s "PG_CONFIG=$PG_CONFIG" \
-		"DESTDIR=$OUTBOX_TMP/server" install || return
-	cluster_own "$OUTBOX_TMP/server"
-
-	export PATH="$OUTBOX_TMP/server$bin:$PATH"
+	PATH=$server$("$PG_CONFIG" --bindir):$PATH
+	export PATH
 	hash -r
+}
+
+cluster_build_stop_points() {
+	local tree=$OUTBOX_TMP/stop_points server=$OUTBOX_TMP/stop_points_server
+	local build=(make -C "$tree" -s "-j$(nproc)" "PG_CONFIG=$PG_CONFIG" STOP_POINTS=1)
+
+	cp -a "$OUTBOX_COPY" "$tree" || return
+	"${build[@]}" || return
+	cluster_server "$server" || return
+	"${build[@]}" "DESTDIR=$server" install || return
+	cluster_own "$server"
+	# shellcheck disable=SC2034 # for those who source this
+	OUTBOX_STOP_POINTS_PATH=$server$("$PG_CONFIG" --bindir):$PATH
 }
 
 cluster_copy() {

@@ -13,7 +13,7 @@ use Test::More;
 our @EXPORT = qw(new_node seed session start_query wait_until_blocked
 	result_of sqlstate checksums catalogue consistent
 	configure worker_says wait_for_worker listener hear heard
-	wait_for_no_worker wait_for_rounds serves log_size log_lines);
+	wait_for_no_worker wait_for_rounds serves log_size log_lines logged);
 
 # A started cluster with the extension in database postgres. Options: conf (lines),
 # streaming, extension => 0, preload => 1 (with background workers, whose intervals are
@@ -329,16 +329,18 @@ sub wait_for_no_worker
 	return;
 }
 
-# Until a worker, or the launcher, has gone round so many times more: what it would have
-# done, it has done. The worker of a database (which must have the extension), or undef.
+# Until the worker of a database, or the launcher, has gone round so many times more: what
+# it would have done, it has done. The database must have the extension. What wakes it for
+# that, if it would sleep, is done in $wake.
 sub wait_for_rounds
 {
-	my ($node, $database, $rounds) = @_;
-	my $row = 'FROM outbox.workers WHERE ' . (defined $database ? "kind = 'worker' AND database = " . quoted($database) : "kind = 'launcher'");
-	my $wakeups = $node->safe_psql($database // 'postgres', "SELECT wakeups $row");
+	my ($node, $kind, $database, $rounds, $wake) = @_;
+	my $wakeups = "SELECT wakeups FROM outbox.workers WHERE kind = '$kind'"
+		. ($kind eq 'launcher' ? '' : ' AND database = ' . quoted($database));
+	my $before = $node->safe_psql($database, $wakeups);
 
-	$node->poll_query_until($database // 'postgres', "SELECT wakeups >= $wakeups + $rounds $row") or die 'it does not go round';
-	return;
+	$wake->() if $wake;
+	return $node->poll_query_until($database, "SELECT ($wakeups) >= $before + $rounds") || die "the $kind does not go round";
 }
 
 # The worker of a database notifies, at once, and repairs a lease when it expires.
@@ -380,6 +382,25 @@ sub log_lines
 	my @lines = split /\n/, PostgreSQL::Test::Utils::slurp_file($node->logfile, $from);
 
 	return grep { /$pattern/ } map { /\] (?:\S+ )*?((?:LOG|FATAL|ERROR|WARNING|PANIC|DETAIL|HINT|CONTEXT|NOTICE|INFO|DEBUG\d?):  .*)/ ? $1 : () } @lines;
+}
+
+# The log since then says of us what is expected, once each, in any order, and nothing else:
+# but for what the server says of parameters that were changed and processes that were
+# terminated.
+sub logged
+{
+	my ($node, $from, $name, @expected) = @_;
+	my $ended = qr/terminating background worker "outbox \w+" due to administrator command|background worker "outbox \w+" \(PID \d+\) exited with exit code 1$/;
+	my @lines = grep { !/^LOG:  parameter "/ && $_ !~ $ended } log_lines($node, $from, qr/outbox/);
+
+	foreach my $pattern (@expected)
+	{
+		my @matching = grep { $_ =~ $pattern } @lines;
+
+		is(scalar(@matching), 1, "$name: logs once: $pattern") or diag(join "\n", @matching);
+		@lines = grep { $_ !~ $pattern } @lines;
+	}
+	return is(join("\n", @lines), '', "$name: logs nothing else");
 }
 
 1;
