@@ -106,7 +106,7 @@ COMMENT ON COLUMN outbox.queues.lease IS 'how long a claim lasts when the worker
 COMMENT ON COLUMN outbox.queues.backoff_base IS 'delay before the second attempt; doubles with each further one';
 COMMENT ON COLUMN outbox.queues.backoff_cap IS 'no delay is longer than this';
 COMMENT ON COLUMN outbox.queues.backoff_jitter IS 'share of the delay, 0 to 1, that may be taken off, as a pure function of message and attempt';
-COMMENT ON COLUMN outbox.queues.repair_delay IS 'delay before a message whose lease was lost is due again';
+COMMENT ON COLUMN outbox.queues.repair_delay IS 'delay before a message whose lease was lost is due again; 0 = it keeps its place among those that are due';
 COMMENT ON COLUMN outbox.queues.ordering IS 'none: partition_key is only carried along; numbered: messages of a key carry 1, 2, 3 and so on in commit order';
 COMMENT ON COLUMN outbox.queues.on_dead_head IS 'reserved: only continue in this version';
 COMMENT ON COLUMN outbox.queues.validator IS 'qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that says what is wrong with a message, NULL = nothing; NULL here = none is asked';

@@ -162,8 +162,8 @@ before_command(const Node *statement, ProcessUtilityContext context)
 	if (!concerns_databases(statement))
 		return;
 	note_news(InvalidOid);
-	// In a transaction block these commands are refused.
-	if (context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock())
+	// In a transaction block all of them are refused, but renaming.
+	if (IsA(statement, RenameStmt) || (context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock()))
 		make_way(statement);
 }
 

@@ -96,11 +96,15 @@ gather_whole_expiries(Work *work, RepairScan *scan, Probe *probe)
 	return found;
 }
 
+// Without a delay the message keeps its place among those that are due.
 void
 free_row(PendingRow *row, const Queue *queue)
 {
+	TimestampTz now = GetCurrentTimestamp();
+	int64 delay_us = queue != nullptr ? queue->repair_delay_us : 0;
+
 	clear_lease(row);
-	row->next_attempt_at = later_or_last(GetCurrentTimestamp(), queue != nullptr ? queue->repair_delay_us : 0);
+	row->next_attempt_at = delay_us > 0 ? later_or_last(now, delay_us) : Min(row->next_attempt_at, now);
 }
 
 void

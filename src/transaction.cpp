@@ -187,7 +187,8 @@ tell_of(const Note *note, TimestampTz now)
 		add_counts(note);
 		if (note->due_at <= now && !notes.told_listeners)
 			raise_flag(note->slot);
-		announce_to_worker(&note->slot->due_at, note->due_later);
+		// The flag covers what has fallen due meanwhile.
+		announce_to_worker(&note->slot->due_at, note->due_later <= now ? now + 1 : note->due_later);
 		if (note->dropped && !note->made_again)
 			pg_atomic_write_u32(&note->slot->dropped, 1);
 		// The slot got another queue in between: the flag may be lost with the old one.

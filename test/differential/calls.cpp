@@ -603,7 +603,6 @@ constexpr Bad bad[] = {
 	{"claim", "queues", "'{{plain},{numbered}}'"},
 	{"claim", "wait", "NULL"},
 	{"claim", "wait", "'-1 s'"},
-	{"claim", "wait", "'1 s'"},
 	{"complete", "outbox_id", "NULL"},
 	{"complete", "lease_token", "NULL"},
 	{"complete", "worker_id", "NULL"},

@@ -195,6 +195,10 @@ $$;
 CREATE FUNCTION model.after(delay interval) RETURNS timestamptz LANGUAGE sql AS
 	$$ SELECT model.clock() + model.seconds(delay) * interval '1 second' $$;
 
+-- Without a delay a message whose lease was lost keeps its place.
+CREATE FUNCTION model.after_repair(due timestamptz, delay interval) RETURNS timestamptz LANGUAGE sql AS
+	$$ SELECT CASE WHEN delay > '0' THEN model.after(delay) ELSE least(due, model.clock()) END $$;
+
 CREATE FUNCTION model.known_queue(queue text) RETURNS model.queues LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
@@ -530,7 +534,6 @@ DECLARE
 BEGIN
 	PERFORM model.refuse_null(worker_id IS NULL OR batch_size IS NULL OR wait IS NULL);
 	PERFORM model.refuse_bad(worker_id = '' OR batch_size < 1 OR lease <= '0' OR wait < '0');
-	IF wait > '0' THEN PERFORM model.refuse('0A000', 'not in this version'); END IF;
 	FOR q IN SELECT * FROM model.known_queues(coalesce(queues, '{default}')) LOOP
 		CONTINUE WHEN q.paused;
 		WHILE taken < batch_size LOOP
@@ -718,7 +721,7 @@ BEGIN
 		ORDER BY model.chosen_rank(x.outbox_id)
 		LIMIT 1 FOR UPDATE SKIP LOCKED;
 		EXIT WHEN NOT FOUND;
-		PERFORM model.record_lost(p, worker_id, model.after((model.known_queue(p.queue)).repair_delay));
+		PERFORM model.record_lost(p, worker_id, model.after_repair(p.next_attempt_at, (model.known_queue(p.queue)).repair_delay));
 		repaired := repaired + 1;
 		RETURN QUERY SELECT a.outbox_id, a.attempt_no, a.state, a.worker_id FROM model.attempts a
 			WHERE a.outbox_id = p.outbox_id ORDER BY a.attempt_no DESC LIMIT 1;

@@ -57,6 +57,7 @@ BEGIN
 		('drop_queue', $v$SELECT outbox.drop_queue('made by ' || current_user)$v$),
 		('cancel', $v$SELECT outbox.cancel('00000000-0000-7000-8000-000000000000', 'r')$v$),
 		('replay', $v$SELECT outbox.replay('00000000-0000-7000-8000-000000000000')$v$),
+		('take_number', $v$SELECT outbox.take_number('default', 'k')$v$),
 		('backoff', $v$SELECT outbox.backoff('default', 1)$v$),
 		('maintain', $v$SELECT outbox.maintain()$v$),
 		('check', $v$SELECT outbox.check()$v$),

@@ -69,6 +69,7 @@ sub every_function
 	$check->('complete_batch',
 		"SELECT attempt_no, recorded, error FROM outbox.complete_batch('w', ARRAY['$id']::uuid[], ARRAY['$token']::uuid[], ARRAY['FAILED'])",
 		'1|FAILED|');
+	$check->('take_number', "SELECT outbox.take_number('$round', 'another key')", '1');
 	$check->('replay', "SELECT outbox.replay('$id')", qr/^$uuid$/);
 	($id) = split /\|/, call("SELECT outbox_id FROM outbox.claim('lost', 1, queues => ARRAY['$round'])");
 	$node->safe_psql('postgres',
