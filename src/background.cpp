@@ -242,6 +242,8 @@ sleep_process(int64 us)
 	WaitLatch(MyLatch, events, us >= 0 ? static_cast<long>(Min(us, USECS_PER_HOUR) + 999) / 1000 : -1L,
 			  extension_wait_event());
 	ResetLatch(MyLatch);
+	// There is nothing to cancel: an ERROR here would end the process.
+	QueryCancelPending = false;
 	CHECK_FOR_INTERRUPTS();
 	if (!ConfigReloadPending)
 		return false;

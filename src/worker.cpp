@@ -280,15 +280,16 @@ void
 row_failed(const core::Uuid &id, const char *why, int sqlstate)
 {
 	const char *what = psprintf("could not repair the lease of message %s: %s", shown(id), why);
+	bool waited = sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
 
 	worker.unrepaired++;
 	report_error(&worker.slot->report, what);
-	if (!worker.rows_in_trouble)
+	if (!worker.rows_in_trouble && !waited)
 		ereport(LOG, (errcode(sqlstate), errmsg("outbox worker %s", what),
 					  errdetail("The other messages are not affected. outbox.workers shows how many there are.")));
-	worker.rows_in_trouble = true;
+	worker.rows_in_trouble = worker.rows_in_trouble || !waited;
 	// A leaf that somebody has locked must not cost every one of its rows the full wait.
-	if (sqlstate == ERRCODE_LOCK_NOT_AVAILABLE)
+	if (waited)
 		use_lock_timeout(shortest_lock_timeout);
 }
 
