@@ -22,6 +22,8 @@ namespace {
 constexpr int64 long_life_us = 10 * USECS_PER_SEC;
 constexpr int64 longest_pause_after_work_us = 2 * USECS_PER_SEC;
 constexpr int64 locked_pause_us = 250 * 1000;
+// Slots that come and go are one time of want, not many.
+constexpr int64 slots_free_after_us = 5 * USECS_PER_SEC;
 constexpr int64 longest_slot_pause_us = 3 * USECS_PER_SEC;
 
 // A database as the launcher follows it.
@@ -42,6 +44,7 @@ struct Launcher {
 	List *followed;
 	int64 next_discovery;	// steady clock
 	bool without_slots;		// the log knows
+	int64 lacked_slot_at;	// steady clock, the last time
 	int slot_failures;
 	bool told_crowded;
 };
@@ -211,6 +214,7 @@ void
 no_slot(Followed *followed)
 {
 	followed->retry_at = steady_us() + Min(pause_us(++launcher.slot_failures), longest_slot_pause_us);
+	launcher.lacked_slot_at = steady_us();
 	if (launcher.without_slots)
 		return;
 	launcher.without_slots = true;
@@ -244,9 +248,19 @@ start_worker(Followed *followed, DatabaseSlot *slot)
 		return;
 	}
 	launcher.slot_failures = 0;
-	if (launcher.without_slots)
-		ereport(LOG, (errmsg("outbox launcher: background worker slots are free again")));
+}
+
+// Returns how long until it is to be asked again.
+int64
+follow_slots()
+{
+	int64 left = launcher.lacked_slot_at + slots_free_after_us - steady_us();
+
+	if (!launcher.without_slots || left > 0)
+		return launcher.without_slots ? left : PG_INT64_MAX;
 	launcher.without_slots = false;
+	ereport(LOG, (errmsg("outbox launcher: background worker slots are free again")));
+	return PG_INT64_MAX;
 }
 
 // A full table of databases: most have no extension, and need no place in it.
@@ -334,6 +348,7 @@ go_round()
 	if (steady_us() >= launcher.next_discovery)
 		discover();
 	us = tend_all();
+	us = Min(us, follow_slots());
 	report_activity(&shared->report, workers_wanted() ? Activity::running : Activity::waiting);
 	if (workers_wanted())
 		us = Min(us, Max(launcher.next_discovery - steady_us(), 0));

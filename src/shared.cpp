@@ -218,6 +218,14 @@ forget_database(Oid database)
 	slot = find_database(database);
 	if (slot != nullptr)
 		slot->database = InvalidOid;
+	LWLockRelease(shared->lock);
+	forget_queues(database);
+}
+
+void
+forget_queues(Oid database)
+{
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < shared->queues_used; i++)
 		if (shared->queues[i].database == database)
 			free_queue(&shared->queues[i]);

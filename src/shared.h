@@ -113,6 +113,8 @@ DatabaseSlot *my_database();
 // make slots.
 DatabaseSlot *database_slot(Oid database, bool make);
 void forget_database(Oid database);
+// Frees the slots of its queues.
+void forget_queues(Oid database);
 
 // The slot of a queue of this database, made if need be; nullptr when there is no room.
 QueueSlot *queue_slot(const char *name);

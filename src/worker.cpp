@@ -45,6 +45,7 @@ struct Watch {
 	int64 gathers_until;	// steady clock; 0 = not gathering
 	TimestampTz next_due;	// DT_NOEND = nothing known
 	TimestampTz seen_until;	// what fell due until then has been told
+	int64 listed;			// the last look that found the queue in the table
 };
 
 // What fails and is tried again for itself.
@@ -69,6 +70,8 @@ struct Worker {
 	TimestampTz unslotted_due;	// of queues that have no slot
 	int64 next_poll;			// steady clock
 	int64 last_look;			// steady clock
+	int64 looks;				// through all queues
+	int64 told_directly;		// queues without a slot, in this look
 	bool polling;				// this round looks at everything
 	bool left_alone;
 	bool lacks_partitions;
@@ -172,7 +175,7 @@ watch_of(QueueSlot *queue)
 	uint32 generation = pg_atomic_read_u32(&queue->generation);
 
 	if (watch->generation != generation || watch->seen_until == 0)
-		*watch = {generation, 0, DT_NOEND, DT_NOBEGIN};
+		*watch = {generation, 0, DT_NOEND, DT_NOBEGIN, worker.looks};
 	return watch;
 }
 
@@ -223,6 +226,9 @@ take_flags(bool all)
 			watch->gathers_until = now + notify_gather_us();
 			pg_atomic_write_u32(&queue->gathering, 1);
 		}
+		// The notification tells of all that is due by now; what is committed later raises
+		// the flag again.
+		watch->seen_until = Max(watch->seen_until, GetCurrentTimestamp());
 		pg_atomic_exchange_u32(&queue->wake, 0);
 		taken = lappend(taken, sending);
 	});
@@ -350,7 +356,21 @@ tell_of(const Work *work, const Queue *queue)
 	if (queue_slot(text_to_cstring(queue->name)) != nullptr)
 		note_due(queue->name, work->now, work->now);
 	else
+	{
 		Async_Notify("outbox_pending", text_to_cstring(queue->name));
+		worker.told_directly++;
+	}
+}
+
+// Slots of queues that are not in the table, nor were at the last look: made in a transaction
+// that was rolled back, say, or deleted by hand. Their places are given to others.
+void
+let_go_of_missing()
+{
+	each_queue([](QueueSlot *slot, Watch *watch) {
+		if (watch->listed + 2 <= worker.looks)
+			pg_atomic_write_u32(&slot->dropped, 1);
+	});
 }
 
 // Everything there is: what no commit announced, too.
@@ -360,6 +380,7 @@ look_at_all(Work *work)
 	ListCell *cell;
 
 	worker.unslotted_due = DT_NOEND;
+	worker.looks++;
 	foreach (cell, all_queues(work))
 	{
 		const Queue *queue = static_cast<const Queue *>(lfirst(cell));
@@ -375,8 +396,10 @@ look_at_all(Work *work)
 		{
 			watch_of(slot)->next_due = next;
 			watch_of(slot)->seen_until = work->now;
+			watch_of(slot)->listed = worker.looks;
 		}
 	}
+	let_go_of_missing();
 }
 
 // What fell due since the last time.
@@ -407,6 +430,7 @@ look_for_due(bool all)
 	bool told = run_step(&worker.due, [&] {
 		Work work;
 
+		worker.told_directly = 0;
 		begin_work(&work, name_in_ledger);
 		if (all)
 			look_at_all(&work);
@@ -415,6 +439,11 @@ look_for_due(bool all)
 		end_work(&work);
 	});
 
+	if (told && worker.told_directly > 0)
+	{
+		change_report(&worker.slot->report, [](Report *report) { report->notified += worker.told_directly; });
+		ConditionVariableBroadcast(&worker.slot->claimable);
+	}
 	if (told && all)
 		worker.last_look = steady_us();
 	else if (all)
@@ -500,6 +529,8 @@ depart()
 	pg_atomic_write_u32(&worker.slot->worker, 0);
 	pg_memory_barrier();
 	notify_listeners(true);
+	if (worker.finding == Finding::absent)
+		forget_queues(MyDatabaseId);
 	proc_exit(0);
 }
 

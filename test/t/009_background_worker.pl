@@ -422,7 +422,7 @@ $small->safe_psql($first, 'DROP EXTENSION outbox');
 my $second = $first eq 'one' ? 'two' : 'one';
 wait_for_worker($small, database => $second);
 serves($small, $second, 'after waiting longer');
-ok(log_lines($small, $from, qr/slots are free again/) > 0, '... and the log says that the trouble is over');
+ok($small->wait_for_log(qr/slots are free again/, $from), '... and the log says that the trouble is over');
 
 $small->stop('fast');
 $small->append_conf('postgresql.conf', 'max_worker_processes = 1');
