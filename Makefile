@@ -8,7 +8,6 @@
 #   PG_CONFIG=...           chooses the server
 
 PG_CONFIG ?= pg_config
-EXTENSION  = outbox
 MODULE_big = outbox
 
 ifneq (,$(filter check,$(MAKECMDGOALS)))
@@ -31,7 +30,9 @@ else
 here    := $(dir $(firstword $(MAKEFILE_LIST)))
 sources := $(sort $(patsubst $(here)%,%,$(wildcard $(here)src/*.cpp $(here)src/core/*.cpp)))
 OBJS     = $(sources:.cpp=.o)
-DATA     = $(sort $(patsubst $(here)%,%,$(wildcard $(here)sql/*.sql)))
+# outbox, and the contracts over it, which are SQL only.
+EXTENSION = outbox $(sort $(patsubst $(here)%.control,%,$(wildcard $(here)outbox_*.control)))
+DATA      = $(sort $(patsubst $(here)%,%,$(wildcard $(here)sql/*.sql)))
 
 # No bitcode: JIT inlining has nothing to gain from this module.
 override with_llvm = no
@@ -50,7 +51,7 @@ PG_CXXFLAGS += -Werror
 endif
 ifneq (,$(filter-out 0,$(STOP_POINTS)))
 PG_CPPFLAGS += -DOUTBOX_STOP_POINTS
-SHLIB_EXPORTS = stop_points.exports
+SHLIB_EXPORTS = stop_points.txt
 endif
 ifneq (,$(SANITIZE))
 PG_CXXFLAGS += -fsanitize=$(SANITIZE)
@@ -64,7 +65,7 @@ test_opts = --inputdir=$(srcdir)/test --outputdir=. --load-extension=outbox \
 REGRESS_OPTS   = $(test_opts)
 ISOLATION_OPTS = $(test_opts)
 
-EXTRA_CLEAN = $(OBJS:.o=.d) stop_points.exports .build-flags .build-objects test/unit/build
+EXTRA_CLEAN = $(OBJS:.o=.d) stop_points.txt stop_points.list .build-flags .build-objects test/unit/build
 
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
@@ -84,7 +85,7 @@ $(shlib): .build-objects
 	@echo '$(stamp)' | cmp -s - $@ || echo '$(stamp)' >$@
 
 # The functions by which tests stop and release processes.
-stop_points.exports: exports.txt
+stop_points.txt: exports.txt
 	(cat $<; printf '%s\n' outbox_stop_point_arm pg_finfo_outbox_stop_point_arm outbox_stop_point_reached \
 		pg_finfo_outbox_stop_point_reached outbox_stop_point_release pg_finfo_outbox_stop_point_release) >$@
 

@@ -47,6 +47,8 @@ struct Launcher {
 	int64 lacked_slot_at;	// steady clock, the last time
 	int slot_failures;
 	bool told_crowded;
+	int list_failures;		// in a row
+	int64 list_retry_at;	// steady clock
 };
 
 Launcher launcher;
@@ -95,6 +97,16 @@ list_databases()
 	table_close(rel, AccessShareLock);
 }
 
+// The list of before serves until the next try.
+void
+list_failed(const ErrorData *error)
+{
+	if (launcher.list_failures++ == 0 && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		ereport(LOG, (errcode(error->sqlerrcode), errmsg("outbox launcher could not list the databases: %s", error->message)));
+	report_error(&shared->report, error->message);
+	launcher.list_retry_at = steady_us() + pause_us(launcher.list_failures);
+}
+
 void
 refresh_databases()
 {
@@ -105,7 +117,11 @@ refresh_databases()
 		static_cast<Followed *>(lfirst(cell))->listed = false;
 	error = in_transaction(list_databases);
 	if (error != nullptr)
-		ReThrowError(error);	// the postmaster starts us again
+	{
+		list_failed(error);
+		return;
+	}
+	launcher.list_failures = 0;
 	foreach (cell, launcher.followed)
 	{
 		Followed *followed = static_cast<Followed *>(lfirst(cell));
@@ -343,12 +359,15 @@ go_round()
 {
 	int64 us;
 
-	if (pg_atomic_exchange_u32(&shared->news, 0) != 0)
+	if (pg_atomic_exchange_u32(&shared->news, 0) != 0 ||
+		(launcher.list_failures > 0 && steady_us() >= launcher.list_retry_at))
 		refresh_databases();
 	if (steady_us() >= launcher.next_discovery)
 		discover();
 	us = tend_all();
 	us = Min(us, follow_slots());
+	if (launcher.list_failures > 0)
+		us = Min(us, Max(launcher.list_retry_at - steady_us(), 0));
 	report_activity(&shared->report, workers_wanted() ? Activity::running : Activity::waiting);
 	if (workers_wanted())
 		us = Min(us, Max(launcher.next_discovery - steady_us(), 0));

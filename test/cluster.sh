@@ -195,11 +195,11 @@ cluster_locked() {
 	flock --close "$OUTBOX_ROOT/Makefile" "$@"
 }
 
-# cluster_server FOLDER: makes a copy of the server there, without the extension.
+# cluster_server FOLDER: makes a copy of the server there, without the extensions.
 #
 # A server finds its libraries and data relative to its program, so that a copy
 # of the tree is a server of its own. Programs are copied (a link would be
-# followed), the rest is linked to, less any version of this extension.
+# followed), the rest is linked to, less any version of these extensions.
 cluster_server() {
 	local server=$1 bin lib share folder
 
@@ -212,7 +212,7 @@ cluster_server() {
 	cp -a "$bin/." "$server$bin" || return
 	cp -as "$lib/." "$server$lib" || return
 	cp -as "$share/." "$server$share" || return
-	rm -f "$server$lib/outbox.so" "$server$share/extension/outbox"{.control,--*}
+	rm -f "$server$lib/outbox.so" "$server$share/extension/outbox"{,_payment,_m10}{.control,--*}
 }
 
 cluster_build() {
