@@ -20,7 +20,7 @@ constexpr const char *session[][2] = {
 	{"statement_timeout", "0"},
 	{"transaction_timeout", "0"},
 	{"idle_in_transaction_session_timeout", "0"},
-	{"lock_timeout", "50ms"},
+	{"lock_timeout", usual_lock_timeout},
 	{"default_transaction_isolation", "read committed"},
 	{"default_transaction_read_only", "off"},
 	{"default_transaction_deferrable", "off"},
@@ -233,15 +233,19 @@ pause_us(int failures)
 	return core::backoff_us(100 * 1000, 60 * USECS_PER_SEC, failures);
 }
 
-bool
-sleep_process(int64 us)
+void
+wait_for_latch(int64 us)
 {
 	int events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (us >= 0 ? WL_TIMEOUT : 0);
 
-	// No longer than the timeout's type can hold; rounded up, so as not to wake too early.
-	WaitLatch(MyLatch, events, us >= 0 ? static_cast<long>(Min(us, USECS_PER_HOUR) + 999) / 1000 : -1L,
-			  extension_wait_event());
+	WaitLatch(MyLatch, events, us >= 0 ? whole_ms(us) : -1L, extension_wait_event());
 	ResetLatch(MyLatch);
+}
+
+bool
+sleep_process(int64 us)
+{
+	wait_for_latch(us);
 	// There is nothing to cancel: an ERROR here would end the process.
 	QueryCancelPending = false;
 	CHECK_FOR_INTERRUPTS();

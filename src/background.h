@@ -35,6 +35,9 @@ change_report(Report *report, const Change &change)
 	LWLockRelease(shared->lock);
 }
 
+// The lock_timeout of a process, unless it sets another one.
+constexpr char usual_lock_timeout[] = "50ms";
+
 // In a transaction: what this database holds.
 Finding find_extension();
 
@@ -54,6 +57,14 @@ steady_us()
 	INSTR_TIME_SET_CURRENT(now);
 	return static_cast<int64>(INSTR_TIME_GET_MICROSEC(now));
 }
+
+// The same in milliseconds, rounded up so as not to wake too early; an hour at most, which
+// the timeouts' type can hold.
+inline long whole_ms(int64 us) { return static_cast<long>((Min(us, USECS_PER_HOUR) + 999) / 1000); }
+
+// Until this process' latch is set, or us have passed; less than 0 = no end. Interrupts are
+// left to the caller.
+void wait_for_latch(int64 us);
 
 // Sleeps until the latch is set or us have passed; less than 0 = until the latch is set.
 // True when the configuration was read anew.

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64 polite_us = 1 * USECS_PER_SEC;
 constexpr int64 longest_wait_us = 4 * USECS_PER_SEC;
-constexpr long look_again_ms = 5;
+constexpr int64 look_again_us = 5 * 1000;
 
 ProcessUtility_hook_type previous_utility;
 
@@ -39,8 +39,7 @@ clear_out(DatabaseSlot *slot)
 	int64 began = steady_us();
 	bool insisted = false;
 
-	pg_atomic_exchange_u32(&slot->leave, 1);
-	wake_process(pg_atomic_read_u32(&slot->worker));
+	ask_to_leave(slot);
 	terminate(maintenance);
 	while (!is_gone(worker) || !is_gone(maintenance))
 	{
@@ -53,8 +52,7 @@ clear_out(DatabaseSlot *slot)
 			insisted = true;
 			terminate(worker);
 		}
-		WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, look_again_ms, extension_wait_event());
-		ResetLatch(MyLatch);
+		wait_for_latch(look_again_us);
 		CHECK_FOR_INTERRUPTS();
 	}
 }

@@ -13,6 +13,7 @@
 #include "background.h"
 #include "boundary.h"
 #include "settings.h"
+#include "step.h"
 #include "stop_point.h"
 
 namespace outbox {
@@ -101,7 +102,7 @@ list_databases()
 void
 list_failed(const ErrorData *error)
 {
-	if (launcher.list_failures++ == 0 && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+	if (launcher.list_failures++ == 0 && !is_lock_wait(error))
 		ereport(LOG, (errcode(error->sqlerrcode), errmsg("outbox launcher could not list the databases: %s", error->message)));
 	report_error(&shared->report, error->message);
 	launcher.list_retry_at = steady_us() + pause_us(launcher.list_failures);
@@ -147,25 +148,12 @@ discover()
 		const Followed *followed = static_cast<const Followed *>(lfirst(cell));
 		DatabaseSlot *slot = followed->wanted ? database_slot(followed->database, true) : nullptr;
 
-		if (slot != nullptr && slot->report.pid == 0)
-			pg_atomic_write_u32(&slot->finding, static_cast<uint32>(Finding::unknown));
+		if (slot != nullptr && !is_running(slot))
+			set_finding(slot, Finding::unknown);
 	}
 }
 
 // ---- starting and ending workers
-
-bool
-is_running(const DatabaseSlot *slot)
-{
-	return slot->report.pid != 0;
-}
-
-void
-ask_to_leave(DatabaseSlot *slot)
-{
-	pg_atomic_exchange_u32(&slot->leave, 1);
-	wake_process(pg_atomic_read_u32(&slot->worker));
-}
 
 void
 tell_version(Followed *followed, Finding finding)
@@ -181,7 +169,7 @@ tell_version(Followed *followed, Finding finding)
 void
 worker_ended(Followed *followed, DatabaseSlot *slot)
 {
-	Finding finding = static_cast<Finding>(pg_atomic_read_u32(&slot->finding));
+	Finding finding = finding_of(slot);
 	int64 now = steady_us();
 
 	pfree(followed->handle);
@@ -289,7 +277,7 @@ slot_for(const Followed *followed)
 	{
 		DatabaseSlot *other = &shared->databases[i];
 
-		if (static_cast<Finding>(pg_atomic_read_u32(&other->finding)) == Finding::absent && !is_running(other))
+		if (finding_of(other) == Finding::absent && !is_running(other))
 		{
 			forget_database(other->database);
 			slot = database_slot(followed->database, true);
@@ -317,7 +305,7 @@ tend(Followed *followed, bool *looking)
 		return PG_INT64_MAX;
 	if (has_ended(followed))
 		worker_ended(followed, slot);
-	finding = static_cast<Finding>(pg_atomic_read_u32(&slot->finding));
+	finding = finding_of(slot);
 	if (!followed->wanted || !workers_wanted())
 	{
 		if (is_running(slot))

@@ -6,6 +6,8 @@
 // being filled by a restore or a subscription is left alone. What it could not do it
 // reports; the worker asks again.
 
+#include "maintenance.h"
+
 #include "background.h"
 #include "boundary.h"
 #include "partitions.h"
@@ -14,6 +16,59 @@
 namespace outbox {
 
 namespace {
+
+// ---- the worker's side
+
+constexpr int64 usual_pause_us = 10 * USECS_PER_MINUTE;
+
+BackgroundWorkerHandle *process;
+int64 next_at;	// steady clock
+
+bool
+is_maintaining()
+{
+	pid_t pid;
+
+	if (process == nullptr)
+		return false;
+	if (GetBackgroundWorkerPid(process, &pid) != BGWH_STOPPED)
+		return true;
+	pfree(process);
+	process = nullptr;
+	return false;
+}
+
+}	// namespace
+
+void
+ask_for_maintenance(DatabaseSlot *slot)
+{
+	MemoryContext context;
+
+	if (is_maintaining() || steady_us() < next_at)
+		return;
+	next_at = steady_us() + usual_pause_us;
+	context = MemoryContextSwitchTo(TopMemoryContext);
+	process = start_process("maintenance", MyDatabaseId);
+	MemoryContextSwitchTo(context);
+	if (process != nullptr)
+		return;
+	next_at = steady_us() + USECS_PER_MINUTE;
+	report_error(&slot->maintenance, "no background worker slot is free: increase max_worker_processes");
+}
+
+void
+follow_maintenance(const DatabaseSlot *slot)
+{
+	int failures = slot->maintenance.failures;
+
+	if (process != nullptr && !is_maintaining())
+		next_at = steady_us() + (failures > 0 ? Max(pause_us(failures), USECS_PER_SEC) : 0);
+}
+
+namespace {
+
+// ---- the process itself
 
 Report *report;
 

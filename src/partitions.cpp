@@ -180,7 +180,6 @@ missing_range(int ahead, Range *range)
 	return missing;
 }
 
-// Rows of that time in a DEFAULT partition keep it: they are never moved.
 bool
 default_holds(const Shape &parent, const Range *range)
 {
@@ -205,6 +204,13 @@ default_holds(const Shape &parent, const Range *range)
 	return found;
 }
 
+// Rows of that time in a DEFAULT partition keep it: they are never moved.
+bool
+is_kept_by_default(const Range *range)
+{
+	return default_holds(messages_shape, range) || default_holds(attempts_shape, range);
+}
+
 }	// namespace
 
 MadePair
@@ -217,7 +223,7 @@ make_partitions(int ahead)
 	if (!missing_range(ahead, &range))
 		return {};
 	name = leaf_name("messages", &range);
-	if (default_holds(messages_shape, &range) || default_holds(attempts_shape, &range))
+	if (is_kept_by_default(&range))
 		return {"partition not needed", name, "the DEFAULT partitions hold rows of that time and keep it", false};
 	error = in_subtransaction([&] {
 		SPI_connect();
@@ -236,7 +242,7 @@ lacks_partitions()
 	Range range;
 
 	for (int ahead = 0; ahead <= partitions_ahead; ahead++)
-		if (missing_range(ahead, &range) && !default_holds(messages_shape, &range) && !default_holds(attempts_shape, &range))
+		if (missing_range(ahead, &range) && !is_kept_by_default(&range))
 			return true;
 	return false;
 }

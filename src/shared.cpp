@@ -111,23 +111,16 @@ find_database(Oid database)
 	return nullptr;
 }
 
-bool
-is_dropped(QueueSlot *slot)
-{
-	return pg_atomic_read_u32(&slot->dropped) != 0;
-}
-
 QueueSlot *
 find_queue(const char *name, uint32 hash)
 {
-	for (int i = 0; i < shared->queues_used; i++)
-	{
-		QueueSlot *slot = &shared->queues[i];
+	QueueSlot *found = nullptr;
 
-		if (slot->hash == hash && slot->database == MyDatabaseId && strcmp(slot->name, name) == 0 && !is_dropped(slot))
-			return slot;
-	}
-	return nullptr;
+	each_slot(MyDatabaseId, [&](QueueSlot *slot) {
+		if (slot->hash == hash && strcmp(slot->name, name) == 0 && !is_dropped(slot))
+			found = slot;
+	});
+	return found;
 }
 
 // Makes a slot free: whoever noted it finds another generation.
@@ -226,9 +219,7 @@ void
 forget_queues(Oid database)
 {
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < shared->queues_used; i++)
-		if (shared->queues[i].database == database)
-			free_queue(&shared->queues[i]);
+	each_slot(database, free_queue);
 	LWLockRelease(shared->lock);
 }
 
@@ -275,6 +266,13 @@ reset_counts(QueueSlot *slot, TimestampTz now)
 		pg_atomic_write_u64(&counter, 0);
 	pg_atomic_write_u64(&slot->wakeup_delay_sum_us, 0);
 	slot->reset_at = now;
+}
+
+void
+ask_to_leave(DatabaseSlot *slot)
+{
+	pg_atomic_exchange_u32(&slot->leave, 1);
+	wake_process(pg_atomic_read_u32(&slot->worker));
 }
 
 void

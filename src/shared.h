@@ -120,6 +120,29 @@ void forget_queues(Oid database);
 QueueSlot *queue_slot(const char *name);
 inline int slot_number(const QueueSlot *slot) { return static_cast<int>(slot - shared->queues); }
 
+// Each queue of a database that has a slot. Who needs the list to stay as it is holds the lock.
+template <typename Body>
+void
+each_slot(Oid database, const Body &body)
+{
+	for (int i = 0; shared != nullptr && i < shared->queues_used; i++)
+		if (shared->queues[i].database == database)
+			body(&shared->queues[i]);
+}
+
+inline bool is_dropped(QueueSlot *slot) { return pg_atomic_read_u32(&slot->dropped) != 0; }
+
+inline Finding finding_of(DatabaseSlot *slot) { return static_cast<Finding>(pg_atomic_read_u32(&slot->finding)); }
+inline void
+set_finding(DatabaseSlot *slot, Finding finding)
+{
+	pg_atomic_write_u32(&slot->finding, static_cast<uint32>(finding));
+}
+
+// Whether a process has the slot's report, and with it the database.
+inline bool is_running(const DatabaseSlot *slot) { return slot->report.pid != 0; }
+void ask_to_leave(DatabaseSlot *slot);
+
 // Sets the latch of a process by the number of its PGPROC + 1; 0 does nothing.
 void wake_process(uint32 process);
 inline bool is_alive(DatabaseSlot *slot) { return slot != nullptr && pg_atomic_read_u32(&slot->worker) != 0; }

@@ -118,7 +118,7 @@ seen_databases()
 
 		LWLockAcquire(shared->lock, LW_SHARED);
 		if (OidIsValid(slot->database) && (slot->report.pid != 0 || slot->report.error_at != 0 ||
-			static_cast<Finding>(pg_atomic_read_u32(&slot->finding)) == Finding::present))
+			finding_of(slot) == Finding::present))
 		{
 			shown = true;
 			copy->database = slot->database;
@@ -184,15 +184,10 @@ OUTBOX_FUNCTION(outbox_worker_status)
 OUTBOX_FUNCTION(outbox_queue_stats)
 {
 	InitMaterializedSRF(fcinfo, 0);
-	for (int i = 0; shared != nullptr && i < shared->queues_used; i++)
-	{
-		QueueSlot *slot = &shared->queues[i];
-		uint32 generation = pg_atomic_read_u32(&slot->generation);
-
-		if (slot->database == MyDatabaseId && pg_atomic_read_u32(&slot->dropped) == 0 &&
-			pg_atomic_read_u32(&slot->generation) == generation)
+	each_slot(MyDatabaseId, [&](QueueSlot *slot) {
+		if (!is_dropped(slot))
 			put_queue(fcinfo, slot);
-	}
+	});
 	return static_cast<Datum>(0);
 }
 
@@ -200,8 +195,6 @@ OUTBOX_FUNCTION(outbox_reset_stats)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	for (int i = 0; shared != nullptr && i < shared->queues_used; i++)
-		if (shared->queues[i].database == MyDatabaseId)
-			reset_counts(&shared->queues[i], now);
+	each_slot(MyDatabaseId, [&](QueueSlot *slot) { reset_counts(slot, now); });
 	PG_RETURN_VOID();
 }

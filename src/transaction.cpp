@@ -227,7 +227,7 @@ tell_launcher()
 	slot = my_database();
 	if (slot != nullptr && slot->database == notes.news_of)
 	{
-		pg_atomic_write_u32(&slot->finding, static_cast<uint32>(Finding::unknown));
+		set_finding(slot, Finding::unknown);
 		announce(&slot->look_at, 0);
 		wake_process(pg_atomic_read_u32(&slot->worker));
 	}

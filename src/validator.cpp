@@ -140,8 +140,7 @@ validate(const Queue *queue, const Message *messages, int count)
 	validator = find(queue->validator);
 	GetUserIdAndSecContext(&user, &context);
 	SetUserIdAndSecContext(validator.owner, context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
-	guc_level = NewGUCNestLevel();
-	set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	guc_level = pin_search_path();
 	fmgr_info(validator.function, &function);
 	ask_about_all(&function, queue, messages, count);
 	AtEOXact_GUC(true, guc_level);

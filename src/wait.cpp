@@ -40,13 +40,10 @@ wait_on(Waiting *waiting)
 		return false;
 	if (waiting->database != nullptr)
 	{
-		ConditionVariableTimedSleep(&waiting->database->claimable, static_cast<long>((us + 999) / 1000),
-									extension_wait_event());
+		ConditionVariableTimedSleep(&waiting->database->claimable, whole_ms(us), extension_wait_event());
 		return true;
 	}
-	WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, static_cast<long>((us + 999) / 1000),
-			  extension_wait_event());
-	ResetLatch(MyLatch);
+	wait_for_latch(us);
 	CHECK_FOR_INTERRUPTS();
 	return true;
 }

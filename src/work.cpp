@@ -36,9 +36,7 @@ guarded(Work *work, Table *table)
 {
 	if (table->access == reads || !has_foreign_parts(table) || work->guc_level != 0)
 		return table;
-	work->guc_level = NewGUCNestLevel();
-	set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
-					  false);
+	work->guc_level = pin_search_path();
 	return table;
 }
 
@@ -163,6 +161,16 @@ relation_oid(const char *name)
 	if (!OidIsValid(oid))
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation outbox.%s is missing", name)));
 	return oid;
+}
+
+int
+pin_search_path()
+{
+	int level = NewGUCNestLevel();
+
+	set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+					  false);
+	return level;
 }
 
 Relation

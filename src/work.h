@@ -48,6 +48,9 @@ void end_reading(Work *work);
 Oid relation_oid(const char *name);
 // A partitioned table, share-locked. 42P01 when it is gone, or goes while we wait.
 Relation open_parent(const char *name);
+// For somebody's code that is to run: what it looks up by bare names is not the caller's.
+// Returns the nest level that AtEOXact_GUC undoes.
+int pin_search_path();
 Table *pending(Work *work);
 Table *open(Work *work, const Shape &shape, int access);
 Table *open_as(Work *work, const Shape &shape, const char *name, int access);

@@ -13,12 +13,12 @@
 // last time. Whoever announces something earlier sees that time and sets the latch: with
 // full barriers on both sides, one of the two notices the other.
 
-#include "background.h"
-#include "boundary.h"
 #include "due.h"
+#include "maintenance.h"
 #include "partitions.h"
 #include "repair.h"
 #include "settings.h"
+#include "step.h"
 #include "stop_point.h"
 #include "transaction.h"
 #include "work.h"
@@ -29,12 +29,9 @@ namespace {
 
 constexpr int repairs_at_a_time = 200;
 // Looks through all queues that a commit asks for are that far apart.
-constexpr int passing_failures = 6;
 constexpr int64 least_look_pause_us = 50 * 1000;
-constexpr int64 maintenance_pause_us = 10 * USECS_PER_MINUTE;
 // Waiting must not hold up the other steps for long. Producers that notify for themselves
 // hold the lock of all notifications until their commit is on disk.
-constexpr char usual_lock_timeout[] = "50ms";
 constexpr char shortest_lock_timeout[] = "1ms";
 constexpr char notify_lock_timeout[] = "2s";
 constexpr char name_in_ledger[] = "outbox worker";
@@ -46,15 +43,6 @@ struct Watch {
 	TimestampTz next_due;	// DT_NOEND = nothing known
 	TimestampTz seen_until;	// what fell due until then has been told
 	int64 listed;			// the last look that found the queue in the table
-};
-
-// What fails and is tried again for itself.
-struct Step {
-	const char *purpose;
-	const char *lock_timeout;
-	int failures;
-	int64 retry_at;			// steady clock
-	bool told;				// the log knows
 };
 
 struct Worker {
@@ -72,101 +60,16 @@ struct Worker {
 	int64 last_look;			// steady clock
 	int64 looks;				// through all queues
 	int64 told_directly;		// queues without a slot, in this look
-	bool polling;				// this round looks at everything
 	bool left_alone;
 	bool lacks_partitions;
 	int unrepaired;				// in the walk that is going on
 	bool rows_in_trouble;
-	BackgroundWorkerHandle *maintenance;
-	int64 next_maintenance;		// steady clock
 	Finding finding;
 };
 
 Worker worker;
 
-// ---- failing
-
-// Waiting for somebody else's lock is not a fault.
-bool
-is_lock_wait(const ErrorData *error)
-{
-	return error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
-}
-
-// Nor is it that the extension is dropped in this moment. If it is not, and something of
-// it is missing all the same, it is.
-bool
-is_passing(const Step *step, const ErrorData *error)
-{
-	return is_lock_wait(error) ||
-		   ((error->sqlerrcode == ERRCODE_UNDEFINED_TABLE || error->sqlerrcode == ERRCODE_UNDEFINED_SCHEMA) &&
-			step->failures < passing_failures);
-}
-
-void
-step_failed(Step *step, const ErrorData *error)
-{
-	const char *what = psprintf("could not %s: %s", step->purpose, error->message);
-
-	step->retry_at = steady_us() + Min(pause_us(++step->failures), is_lock_wait(error) ? USECS_PER_SEC : PG_INT64_MAX);
-	report_error(&worker.slot->report, what);
-	change_report(&worker.slot->report, [&](Report *report) { report->failures = step->failures; });
-	report_activity(&worker.slot->report, is_passing(step, error) ? Activity::waiting : Activity::in_trouble);
-	if (!step->told && !is_passing(step, error))
-		ereport(LOG, (errcode(error->sqlerrcode), errmsg("outbox worker %s", what),
-					  error->detail != nullptr ? errdetail_internal("%s", error->detail) : 0,
-					  errhint("It tries again after a growing pause and tells when it has succeeded.")));
-	step->told = step->told || !is_passing(step, error);
-}
-
-void
-step_succeeded(Step *step)
-{
-	if (step->failures == 0)
-		return;
-	if (step->told)
-		ereport(LOG, (errmsg("outbox worker can %s again", step->purpose)));
-	step->told = false;
-	step->failures = 0;
-	change_report(&worker.slot->report, [](Report *report) { report->failures = 0; });
-	report_activity(&worker.slot->report, Activity::running);
-}
-
-void
-use_lock_timeout(const char *timeout)
-{
-	static const char *in_use;
-
-	if (in_use != timeout)
-		SetConfigOption("lock_timeout", timeout, PGC_SUSET, PGC_S_OVERRIDE);
-	in_use = timeout;
-}
-
-template <typename Body>
-bool
-run_step(Step *step, const Body &body)
-{
-	ErrorData *error;
-
-	if (step->failures > 0 && steady_us() < step->retry_at)
-		return false;
-	pgstat_report_activity(STATE_RUNNING, step->purpose);
-	use_lock_timeout(step->lock_timeout);
-	error = in_transaction(body);
-	if (error != nullptr)
-		step_failed(step, error);
-	else
-		step_succeeded(step);
-	return error == nullptr;
-}
-
 // ---- queues
-
-bool
-is_mine(const QueueSlot *queue)
-{
-	return queue->database == MyDatabaseId;
-}
 
 Watch *
 watch_of(QueueSlot *queue)
@@ -183,9 +86,7 @@ template <typename Body>
 void
 each_queue(const Body &body)
 {
-	for (int i = 0; i < shared->queues_used; i++)
-		if (is_mine(&shared->queues[i]))
-			body(&shared->queues[i], watch_of(&shared->queues[i]));
+	each_slot(MyDatabaseId, [&](QueueSlot *queue) { body(queue, watch_of(queue)); });
 }
 
 // ---- notifying
@@ -260,7 +161,7 @@ notify_listeners(bool all)
 	List *taken;
 	ListCell *cell;
 
-	if (worker.notify.failures > 0 && steady_us() < worker.notify.retry_at)
+	if (is_resting(&worker.notify))
 		return;
 	OUTBOX_STOP_POINT("worker_before_collect");
 	taken = take_flags(all);
@@ -394,9 +295,11 @@ look_at_all(Work *work)
 			worker.unslotted_due = Min(worker.unslotted_due, next);
 		else
 		{
-			watch_of(slot)->next_due = next;
-			watch_of(slot)->seen_until = work->now;
-			watch_of(slot)->listed = worker.looks;
+			Watch *watch = watch_of(slot);
+
+			watch->next_due = next;
+			watch->seen_until = work->now;
+			watch->listed = worker.looks;
 		}
 	}
 	let_go_of_missing();
@@ -416,9 +319,12 @@ look_at_due(Work *work)
 			watch->next_due = DT_NOEND;
 		else
 		{
-			if (next_due_after(work, queue, watch->seen_until) <= work->now)
+			watch->next_due = next_due_after(work, queue, watch->seen_until);
+			if (watch->next_due <= work->now)
+			{
 				tell_of(work, queue);
-			watch->next_due = next_due_after(work, queue, work->now);
+				watch->next_due = next_due_after(work, queue, work->now);
+			}
 		}
 		watch->seen_until = work->now;
 	});
@@ -450,51 +356,6 @@ look_for_due(bool all)
 		announce(&worker.slot->look_at, 0);	// again, after the pause
 }
 
-// ---- maintenance
-
-bool
-is_maintaining()
-{
-	pid_t pid;
-
-	if (worker.maintenance == nullptr)
-		return false;
-	if (GetBackgroundWorkerPid(worker.maintenance, &pid) != BGWH_STOPPED)
-		return true;
-	pfree(worker.maintenance);
-	worker.maintenance = nullptr;
-	return false;
-}
-
-// Partitions are made for a database that is written to by our functions: a restore must
-// not find its tables there already.
-void
-start_maintenance()
-{
-	MemoryContext context;
-
-	if (!worker.lacks_partitions || is_maintaining() || steady_us() < worker.next_maintenance)
-		return;
-	worker.next_maintenance = steady_us() + maintenance_pause_us;
-	context = MemoryContextSwitchTo(TopMemoryContext);
-	worker.maintenance = start_process("maintenance", MyDatabaseId);
-	MemoryContextSwitchTo(context);
-	if (worker.maintenance != nullptr)
-		return;
-	worker.next_maintenance = steady_us() + USECS_PER_MINUTE;
-	report_error(&worker.slot->maintenance, "no background worker slot is free: increase max_worker_processes");
-}
-
-// What failed is tried again at growing intervals.
-void
-follow_maintenance()
-{
-	int failures = worker.slot->maintenance.failures;
-
-	if (worker.maintenance != nullptr && !is_maintaining())
-		worker.next_maintenance = steady_us() + (failures > 0 ? Max(pause_us(failures), USECS_PER_SEC) : 0);
-}
-
 // ---- going round
 
 void
@@ -508,6 +369,8 @@ look_at_database()
 	if (!run_step(&worker.look, [&] {
 			finding = find_extension();
 			filled = finding == Finding::present && is_being_filled();
+			// Partitions are made for a database that is written to by our functions: a restore
+			// must not find its tables there already.
 			worker.lacks_partitions = finding == Finding::present && !filled &&
 									  pg_atomic_read_u32(&worker.slot->enqueued) != 0 && lacks_partitions();
 		}))
@@ -582,15 +445,6 @@ next_expiry()
 	return Min(worker.next_expiry, announced(&worker.slot->expires_at));
 }
 
-// How long from now until a step may act on an event of that time.
-int64
-until(const Step *step, TimestampTz event, TimestampTz now)
-{
-	int64 us = event == DT_NOEND ? PG_INT64_MAX : Max(event - now, 0);
-
-	return step->failures > 0 ? Max(us, step->retry_at - steady_us()) : us;
-}
-
 // Microseconds until something is to be done of which nobody wakes us.
 int64
 time_to_sleep()
@@ -650,7 +504,8 @@ poll()
 		return;
 	repair_leases();
 	look_for_due(true);
-	start_maintenance();
+	if (worker.lacks_partitions)
+		ask_for_maintenance(worker.slot);
 	pgstat_report_stat(true);
 	pg_atomic_write_u32(&worker.slot->went_round, 1);
 }
@@ -665,7 +520,7 @@ go_round()
 	if (pg_atomic_read_u32(&worker.slot->leave) != 0)
 		depart();
 	notify_listeners(false);
-	follow_maintenance();
+	follow_maintenance(worker.slot);
 	look = take_announcements();
 	if (look || steady_us() >= worker.next_poll || (worker.look.failures > 0 && steady_us() >= worker.look.retry_at))
 		poll();
@@ -685,9 +540,7 @@ void
 at_exit(int, Datum)
 {
 	pg_atomic_write_u32(&worker.slot->worker, 0);
-	for (int i = 0; i < shared->queues_used; i++)
-		if (is_mine(&shared->queues[i]))
-			pg_atomic_write_u32(&shared->queues[i].gathering, 0);
+	each_slot(MyDatabaseId, [](QueueSlot *queue) { pg_atomic_write_u32(&queue->gathering, 0); });
 	end_report(&worker.slot->report);
 	wake_process(pg_atomic_read_u32(&shared->launcher));
 }
@@ -700,6 +553,10 @@ attach()
 	if (worker.slot == nullptr || !begin_report(&worker.slot->report))
 		proc_exit(0);
 	before_shmem_exit(at_exit, 0);
+	worker.look = {&worker.slot->report, "look at the database", usual_lock_timeout, 0, 0, false};
+	worker.notify = {&worker.slot->report, "notify listeners", notify_lock_timeout, 0, 0, false};
+	worker.repair = {&worker.slot->report, "repair expired leases", usual_lock_timeout, 0, 0, false};
+	worker.due = {&worker.slot->report, "look for due messages", usual_lock_timeout, 0, 0, false};
 	look_at_database();
 	if (worker.finding != Finding::present)
 		proc_exit(0);
@@ -713,10 +570,6 @@ prepare()
 {
 	worker.context = AllocSetContextCreate(TopMemoryContext, "outbox worker", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(worker.context);
-	worker.look = {"look at the database", usual_lock_timeout, 0, 0, false};
-	worker.notify = {"notify listeners", notify_lock_timeout, 0, 0, false};
-	worker.repair = {"repair expired leases", usual_lock_timeout, 0, 0, false};
-	worker.due = {"look for due messages", usual_lock_timeout, 0, 0, false};
 	worker.next_expiry = worker.unslotted_due = DT_NOEND;
 	worker.watches = static_cast<Watch *>(
 		MemoryContextAllocZero(TopMemoryContext, sizeof(Watch) * static_cast<Size>(shared->queue_slots)));

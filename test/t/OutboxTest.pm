@@ -10,10 +10,23 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(new_node seed session start_query wait_until_blocked
+our @EXPORT = qw(@undone new_node seed session start_query wait_until_blocked
 	result_of sqlstate checksums catalogue consistent
 	configure worker_says wait_for_worker listener hear heard
 	wait_for_no_worker wait_for_rounds serves log_size log_lines logged);
+
+# What a transaction that undid some of its enqueues tells, with a background worker and
+# without: the queues, a name, the script, its errors.
+our @undone = (
+	[ '', 'rollback', q{BEGIN; SELECT outbox.enqueue('e', '1'); ROLLBACK} ],
+	[ '', 'rollback, and an empty transaction after it', q{BEGIN; SELECT outbox.enqueue('e', '1'); ROLLBACK; BEGIN; SELECT 1; COMMIT} ],
+	[ '', 'an error later in the transaction', q{BEGIN; SELECT outbox.enqueue('e', '1'); SELECT 1 / 0; COMMIT}, '22012' ],
+	[ '', 'a rolled-back savepoint', q{BEGIN; SAVEPOINT s; SELECT outbox.enqueue('e', '1'); ROLLBACK TO s; COMMIT} ],
+	[ 'b', 'a rolled-back savepoint takes only its own', q{BEGIN; SELECT outbox.enqueue('e', '1', 'b'); SAVEPOINT s; SELECT outbox.enqueue('e', '1', 'a'); ROLLBACK TO s; COMMIT} ],
+	[ 'b', 'the same queue before and in a rolled-back savepoint', q{BEGIN; SELECT outbox.enqueue('e', '1', 'b'); SAVEPOINT s; SELECT outbox.enqueue('e', '1', 'b'); ROLLBACK TO s; COMMIT} ],
+	[ 'a', 'a released savepoint', q{BEGIN; SAVEPOINT s; SELECT outbox.enqueue('e', '1', 'a'); RELEASE s; COMMIT} ],
+	[ '', 'a released savepoint within a rolled-back one', q{BEGIN; SAVEPOINT o; SAVEPOINT s; SELECT outbox.enqueue('e', '1', 'a'); RELEASE s; ROLLBACK TO o; COMMIT} ],
+);
 
 # A started cluster with the extension in database postgres. Options: conf (lines),
 # streaming, extension => 0, preload => 1 (with background workers, whose intervals are
