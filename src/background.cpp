@@ -187,6 +187,16 @@ end_report(Report *report)
 	});
 }
 
+int
+most_failures(const Report *report)
+{
+	int most = 0;
+
+	for (const Trouble &trouble : report->troubles)
+		most = Max(most, trouble.failures);
+	return most;
+}
+
 void
 report_activity(Report *report, Activity activity)
 {

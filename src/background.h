@@ -23,6 +23,8 @@ void connect_process(Oid database);
 // Claims a report, under the lock: false when a live process has it.
 bool begin_report(Report *report);
 void end_report(Report *report);
+// Of what it does again and again.
+int most_failures(const Report *report);
 void report_activity(Report *report, Activity activity);
 void report_error(Report *report, const char *message);
 // Changes a report's numbers under the lock.

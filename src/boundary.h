@@ -38,15 +38,19 @@ guarded_entry(const Body &body)
 	ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("outbox: %s", what)));
 }
 
-// A serialization failure is meant for the transaction; a cancel, a shutdown, a full disk
-// or want of memory for the whole call: never for one row.
+// Which errors a piece of work keeps to itself. In a call of a client, a serialization
+// failure is meant for its transaction, and a cancel, a full disk or want of memory for the
+// whole call. A background process has nobody to tell: what one row raises, whatever it
+// is, must not keep it from the others.
+enum class Confine { row_errors, all_errors };
+
 inline bool
 concerns_whole_call(const ErrorData *error)
 {
 	int category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
 
 	return category == ERRCODE_TRANSACTION_ROLLBACK || category == ERRCODE_INSUFFICIENT_RESOURCES ||
-		   category == ERRCODE_OPERATOR_INTERVENTION || category == ERRCODE_SYSTEM_ERROR;
+		   category == ERRCODE_OPERATOR_INTERVENTION;
 }
 
 // Runs body() in a subtransaction of its own. Returns nullptr when it went well,
@@ -54,7 +58,7 @@ concerns_whole_call(const ErrorData *error)
 // (relations, slots, scans): what it leaves open is closed by the rollback.
 template <typename Body>
 ErrorData *
-in_subtransaction(const Body &body)
+in_subtransaction(const Body &body, Confine confine = Confine::row_errors)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -77,7 +81,7 @@ in_subtransaction(const Body &body)
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
-	if (error != nullptr && concerns_whole_call(error))
+	if (error != nullptr && confine == Confine::row_errors && concerns_whole_call(error))
 		ReThrowError(error);
 	return error;
 }
@@ -120,15 +124,15 @@ in_transaction(const Body &body)
 // own. failed(i, error) is told of every piece that did not happen.
 template <typename Body, typename Failed>
 void
-each_confined(int n, const Body &body, const Failed &failed)
+each_confined(int n, const Body &body, const Failed &failed, Confine confine = Confine::row_errors)
 {
 	if (n == 0)
 		return;
-	if (in_subtransaction([&] { body(0, n); }) == nullptr)
+	if (in_subtransaction([&] { body(0, n); }, confine) == nullptr)
 		return;
 	for (int i = 0; i < n; i++)
 	{
-		ErrorData *error = in_subtransaction([&] { body(i, 1); });
+		ErrorData *error = in_subtransaction([&] { body(i, 1); }, confine);
 
 		if (error != nullptr)
 			failed(i, error);

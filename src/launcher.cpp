@@ -108,9 +108,22 @@ list_failed(const ErrorData *error)
 	launcher.list_retry_at = steady_us() + pause_us(launcher.list_failures);
 }
 
+List *
+slotted_databases()
+{
+	List *databases = NIL;
+
+	for (const DatabaseSlot &slot : shared->databases)
+		if (OidIsValid(slot.database))
+			databases = lappend_oid(databases, slot.database);
+	return databases;
+}
+
 void
 refresh_databases()
 {
+	// What has a slot by now is in the list, unless it was dropped, maybe under a predecessor.
+	List *known = slotted_databases();
 	ErrorData *error;
 	ListCell *cell;
 
@@ -128,11 +141,16 @@ refresh_databases()
 		Followed *followed = static_cast<Followed *>(lfirst(cell));
 
 		if (followed->listed)
+		{
+			known = list_delete_oid(known, followed->database);
 			continue;
-		forget_database(followed->database);
+		}
+		known = list_append_unique_oid(known, followed->database);
 		launcher.followed = foreach_delete_current(launcher.followed, cell);
 		pfree(followed);
 	}
+	foreach (cell, known)
+		forget_database(lfirst_oid(cell));
 }
 
 // All that had no worker are looked at again.
@@ -386,6 +404,7 @@ using namespace outbox;
 OUTBOX_PROCESS(outbox_launcher_main)
 {
 	connect_process(InvalidOid);
+	OUTBOX_STOP_POINT("launcher_before_attach");
 	begin_report(&shared->report);
 	shared->report.starts++;
 	before_shmem_exit(at_exit, 0);

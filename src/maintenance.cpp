@@ -60,7 +60,7 @@ ask_for_maintenance(DatabaseSlot *slot)
 void
 follow_maintenance(const DatabaseSlot *slot)
 {
-	int failures = slot->maintenance.failures;
+	int failures = most_failures(&slot->maintenance);
 
 	if (process != nullptr && !is_maintaining())
 		next_at = steady_us() + (failures > 0 ? Max(pause_us(failures), USECS_PER_SEC) : 0);
@@ -81,10 +81,10 @@ at_exit(int, Datum)
 void
 failed(const char *message)
 {
-	bool first = report->failures == 0;
+	bool first = most_failures(report) == 0;
 
 	report_error(report, message);
-	change_report(report, [](Report *mine) { mine->failures++; });
+	change_report(report, [](Report *mine) { mine->troubles[0].failures++; });
 	if (first)
 		ereport(LOG, (errmsg("outbox maintenance could not make partitions: %s", message),
 					  errdetail("Messages of that time go to the DEFAULT partition unless a later try succeeds.")));
@@ -136,9 +136,9 @@ OUTBOX_PROCESS(outbox_maintenance_main)
 	pgstat_report_activity(STATE_RUNNING, "making partitions");
 	for (int ahead = 0; well && ahead <= partitions_ahead; ahead++)
 		well = make_pair(ahead);
-	if (well && report->failures > 0)
+	if (well && most_failures(report) > 0)
 	{
-		change_report(report, [](Report *mine) { mine->failures = 0; });
+		change_report(report, [](Report *mine) { mine->troubles[0].failures = 0; });
 		ereport(LOG, (errmsg("outbox maintenance has made partitions again")));
 	}
 	proc_exit(0);

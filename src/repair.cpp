@@ -151,7 +151,8 @@ repair_found(Work *work, const List *found, const RepairScan *scan)
 		[&](int i, ErrorData *error) {
 			lease(i)->recovery = Recovery::skipped;
 			report_left(scan, lease(i)->row->id, error->message, error->sqlerrcode);
-		});
+		},
+		scan->confine);
 }
 
 // Returns how many of them were repaired.

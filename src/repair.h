@@ -1,6 +1,7 @@
 // Repair of expired leases as other parts call it.
 #pragma once
 
+#include "boundary.h"
 #include "queue.h"
 
 namespace outbox {
@@ -16,6 +17,7 @@ struct RepairScan {
 	TimestampTz from;		// expiries before that are left out; the walk moves it on
 	bool cautious;			// leave rows alone whose ledger is behind their attempt_count:
 							// a restore may be filling it
+	Confine confine;		// what a row may raise without stopping the others
 	FunctionCallInfo result;	// each repaired lease goes there, unless nullptr
 	void (*failed)(const core::Uuid &id, const char *why, int sqlstate);	// hears of what was left, unless nullptr
 

@@ -56,7 +56,6 @@ void
 init_queue(QueueSlot *slot)
 {
 	pg_atomic_init_u32(&slot->wake, 0);
-	pg_atomic_init_u32(&slot->gathering, 0);
 	pg_atomic_init_u64(&slot->woken_at, 0);
 	pg_atomic_init_u64(&slot->due_at, static_cast<uint64>(DT_NOEND));
 	pg_atomic_init_u32(&slot->dropped, 0);

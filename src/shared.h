@@ -40,6 +40,14 @@ enum class Activity : uint32 { stopped, running, waiting, in_trouble, left_alone
 
 constexpr int error_length = 512;
 
+// One thing that a process does again and again. It outlives the process: the log hears of
+// the end of a trouble from whoever ends it.
+struct Trouble {
+	int failures;			// in a row, of the process that lives
+	bool told;				// the log knows
+};
+constexpr int most_troubles = 5;
+
 // What a background process says of itself. Written by it alone, read under the lock.
 struct Report {
 	int pid;				// 0 = not running
@@ -48,7 +56,7 @@ struct Report {
 	TimestampTz next_wake;	// 0 = none
 	char error[error_length];	// the last one
 	TimestampTz error_at;	// 0 = none yet
-	int failures;			// in a row
+	Trouble troubles[most_troubles];
 	int64 starts;
 	int64 wakeups;
 	int64 notified;
@@ -60,7 +68,6 @@ struct Report {
 struct QueueSlot {
 	pg_atomic_uint32 generation;	// changes when the slot gets another queue
 	pg_atomic_uint32 wake;			// something of it became claimable
-	pg_atomic_uint32 gathering;		// its last notification is so young that the worker looks by itself
 	pg_atomic_uint64 woken_at;		// when wake was set
 	pg_atomic_uint64 due_at;		// the earliest that was announced since the worker took it
 	pg_atomic_uint32 dropped;

@@ -92,7 +92,7 @@ put_process(FunctionCallInfo result, const char *kind, Oid database, const Repor
 	put(TimestampTzGetDatum(report->next_wake), report->next_wake == 0);
 	put(error_text(report, database), report->error_at == 0);
 	put(TimestampTzGetDatum(report->error_at), report->error_at == 0);
-	put(Int32GetDatum(report->failures), false);
+	put(Int32GetDatum(most_failures(report)), false);
 	for (int64 number : {report->starts, report->wakeups, report->notified, report->repaired, report->unrepaired})
 		put(Int64GetDatum(number), false);
 	put_result(result, values, nulls);
@@ -137,7 +137,7 @@ maintenance_state(const Report *report)
 {
 	if (report->pid != 0)
 		return "running";
-	return report->failures > 0 ? "in trouble" : "idle";
+	return most_failures(report) > 0 ? "in trouble" : "idle";
 }
 
 void

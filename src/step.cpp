@@ -8,48 +8,71 @@ namespace {
 
 constexpr int passing_failures = 6;
 
+bool
+is_missing(const ErrorData *error)
+{
+	return error->sqlerrcode == ERRCODE_UNDEFINED_TABLE || error->sqlerrcode == ERRCODE_UNDEFINED_SCHEMA;
+}
+
 // It is no fault that the extension is dropped in this moment. If it is not, and something
 // of it is missing all the same, it is.
 bool
 is_passing(const Step *step, const ErrorData *error)
 {
-	return is_lock_wait(error) ||
-		   ((error->sqlerrcode == ERRCODE_UNDEFINED_TABLE || error->sqlerrcode == ERRCODE_UNDEFINED_SCHEMA) &&
-			step->failures < passing_failures);
+	return is_lock_wait(error) || (is_missing(error) && step->missing < passing_failures);
+}
+
+// The worst of its steps tells how a process is.
+void
+report_troubles(Step *step)
+{
+	bool told = false;
+
+	change_report(step->report, [&](Report *) { step->trouble->failures = step->failures; });
+	for (const Trouble &trouble : step->report->troubles)
+		told |= trouble.told;
+	report_activity(step->report, told									? Activity::in_trouble
+								  : most_failures(step->report) > 0 ? Activity::waiting
+																		: Activity::running);
 }
 
 void
 failed(Step *step, const ErrorData *error)
 {
 	const char *what = psprintf("could not %s: %s", step->purpose, error->message);
-	bool passing;
 
 	step->retry_at = steady_us() + Min(pause_us(++step->failures), is_lock_wait(error) ? USECS_PER_SEC : PG_INT64_MAX);
-	passing = is_passing(step, error);
+	step->missing += is_missing(error);
 	report_error(step->report, what);
-	change_report(step->report, [&](Report *report) { report->failures = step->failures; });
-	report_activity(step->report, passing ? Activity::waiting : Activity::in_trouble);
-	if (!step->told && !passing)
+	if (!step->trouble->told && !is_passing(step, error))
+	{
+		step->trouble->told = true;
 		ereport(LOG, (errcode(error->sqlerrcode), errmsg("outbox worker %s", what),
 					  error->detail != nullptr ? errdetail_internal("%s", error->detail) : 0,
 					  errhint("It tries again after a growing pause and tells when it has succeeded.")));
-	step->told = step->told || !passing;
+	}
+	report_troubles(step);
 }
 
 void
 succeeded(Step *step)
 {
-	if (step->failures == 0)
+	if (step->failures == 0 && !step->trouble->told)
 		return;
-	if (step->told)
+	if (step->trouble->told)
 		ereport(LOG, (errmsg("outbox worker can %s again", step->purpose)));
-	step->told = false;
-	step->failures = 0;
-	change_report(step->report, [](Report *report) { report->failures = 0; });
-	report_activity(step->report, Activity::running);
+	step->trouble->told = false;
+	step->failures = step->missing = 0;
+	report_troubles(step);
 }
 
 }	// namespace
+
+Step
+make_step(Report *report, int trouble, const char *purpose, const char *lock_timeout)
+{
+	return {report, &report->troubles[trouble], purpose, lock_timeout, 0, 0, 0};
+}
 
 bool
 is_lock_wait(const ErrorData *error)

@@ -2,8 +2,8 @@
 //
 // Guarantees: each run is a transaction of its own; one that fails is tried again after a
 // pause that grows with the failures in a row. The log has one line when trouble begins
-// and one when it ends; waiting for somebody else's lock, or an extension that is dropped
-// in this moment, is no trouble.
+// and one when it ends, also when the process was replaced in between; waiting for
+// somebody else's lock, or an extension that is dropped in this moment, is no trouble.
 #pragma once
 
 #include "background.h"
@@ -13,12 +13,15 @@ namespace outbox {
 
 struct Step {
 	Report *report;			// what it says goes there
+	Trouble *trouble;		// one of the report's
 	const char *purpose;
 	const char *lock_timeout;
-	int failures;
+	int failures;			// in a row
+	int missing;			// of these, because something of the extension was not there
 	int64 retry_at;			// steady clock
-	bool told;				// the log knows
 };
+
+Step make_step(Report *report, int trouble, const char *purpose, const char *lock_timeout);
 
 bool is_lock_wait(const ErrorData *error);
 // Until the next step, or the next call.

@@ -150,20 +150,24 @@ add_counts(const Note *note)
 			pg_atomic_fetch_add_u64(&slot->latency[i], note->latency[i]);
 }
 
+// The worker looks at what its own transactions announced before it sleeps.
 void
 wake_worker()
 {
-	wake_process(pg_atomic_read_u32(&notes.database->worker));
+	uint32 process = pg_atomic_read_u32(&notes.database->worker);
+
+	if (process != process_number() + 1)
+		wake_process(process);
 }
 
 // The worker takes the flag before it notifies: what is set after that is another
-// notification. While it gathers it looks at the flag by itself.
+// notification.
 void
 raise_flag(QueueSlot *slot)
 {
 	if (pg_atomic_read_u32(&slot->wake) == 0)
 		pg_atomic_write_u64(&slot->woken_at, static_cast<uint64>(GetCurrentTimestamp()));
-	if (pg_atomic_exchange_u32(&slot->wake, 1) == 0 && pg_atomic_read_u32(&slot->gathering) == 0)
+	if (pg_atomic_exchange_u32(&slot->wake, 1) == 0)
 		wake_worker();
 }
 

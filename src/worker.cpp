@@ -39,7 +39,7 @@ constexpr char name_in_ledger[] = "outbox worker";
 // A queue as this worker follows it.
 struct Watch {
 	uint32 generation;		// of its slot
-	int64 gathers_until;	// steady clock; 0 = not gathering
+	int64 gathers_until;	// steady clock: the next notification is not sent before
 	TimestampTz next_due;	// DT_NOEND = nothing known
 	TimestampTz seen_until;	// what fell due until then has been told
 	int64 listed;			// the last look that found the queue in the table
@@ -63,7 +63,7 @@ struct Worker {
 	bool left_alone;
 	bool lacks_partitions;
 	int unrepaired;				// in the walk that is going on
-	bool rows_in_trouble;
+	Trouble *rows;				// that could not be repaired
 	Finding finding;
 };
 
@@ -96,15 +96,6 @@ struct Sending {
 	TimestampTz woken_at;
 };
 
-void
-stop_gathering(QueueSlot *queue, Watch *watch)
-{
-	watch->gathers_until = 0;
-	pg_atomic_write_u32(&queue->gathering, 0);
-	// Whoever raised the flag before this did not set our latch: look at it after this.
-	pg_memory_barrier();
-}
-
 // Takes the flags that are up, of queues whose last notification is old enough.
 List *
 take_flags(bool all)
@@ -115,18 +106,12 @@ take_flags(bool all)
 	each_queue([&](QueueSlot *queue, Watch *watch) {
 		Sending *sending;
 
-		if (watch->gathers_until != 0 && (all || now >= watch->gathers_until))
-			stop_gathering(queue, watch);
-		if (watch->gathers_until != 0 || pg_atomic_read_u32(&queue->wake) == 0)
+		if (pg_atomic_read_u32(&queue->wake) == 0 || (!all && now < watch->gathers_until))
 			return;
 		sending = static_cast<Sending *>(palloc(sizeof(Sending)));
 		sending->queue = queue;
 		sending->woken_at = static_cast<TimestampTz>(pg_atomic_read_u64(&queue->woken_at));
-		if (notify_gather_us() > 0)
-		{
-			watch->gathers_until = now + notify_gather_us();
-			pg_atomic_write_u32(&queue->gathering, 1);
-		}
+		watch->gathers_until = now + notify_gather_us();
 		// The notification tells of all that is due by now; what is committed later raises
 		// the flag again.
 		watch->seen_until = Max(watch->seen_until, GetCurrentTimestamp());
@@ -191,10 +176,10 @@ row_failed(const core::Uuid &id, const char *why, int sqlstate)
 
 	worker.unrepaired++;
 	report_error(&worker.slot->report, what);
-	if (!worker.rows_in_trouble && !waited)
+	if (!worker.rows->told && !waited)
 		ereport(LOG, (errcode(sqlstate), errmsg("outbox worker %s", what),
 					  errdetail("The other messages are not affected. outbox.workers shows how many there are.")));
-	worker.rows_in_trouble = worker.rows_in_trouble || !waited;
+	worker.rows->told = worker.rows->told || !waited;
 	// A leaf that somebody has locked must not cost every one of its rows the full wait.
 	if (waited)
 		use_lock_timeout(shortest_lock_timeout);
@@ -204,9 +189,9 @@ void
 finish_walk()
 {
 	change_report(&worker.slot->report, [](Report *report) { report->unrepaired = worker.unrepaired; });
-	if (worker.rows_in_trouble && worker.unrepaired == 0)
+	if (worker.rows->told && worker.unrepaired == 0)
 	{
-		worker.rows_in_trouble = false;
+		worker.rows->told = false;
 		ereport(LOG, (errmsg("outbox worker has repaired all expired leases again")));
 	}
 }
@@ -224,6 +209,7 @@ repair_leases()
 	scan.whole_expiries = true;
 	scan.from = worker.expired_from;
 	scan.cautious = true;
+	scan.confine = Confine::all_errors;
 	scan.failed = row_failed;
 	OUTBOX_STOP_POINT("worker_before_repair");
 	done = run_step(&worker.repair, [&] {
@@ -385,6 +371,14 @@ look_at_database()
 		report_activity(&worker.slot->report, Activity::running);
 }
 
+// Nothing that troubled us is there any more.
+void
+forget_extension()
+{
+	forget_queues(MyDatabaseId);
+	change_report(&worker.slot->report, [](Report *mine) { memset(mine->troubles, 0, sizeof(mine->troubles)); });
+}
+
 [[noreturn]] void
 depart()
 {
@@ -393,7 +387,7 @@ depart()
 	pg_memory_barrier();
 	notify_listeners(true);
 	if (worker.finding == Finding::absent)
-		forget_queues(MyDatabaseId);
+		forget_extension();
 	proc_exit(0);
 }
 
@@ -464,10 +458,8 @@ time_to_sleep()
 			us = Min(us, Max(until(&worker.due, look_at, now), worker.last_look + least_look_pause_us - steady));
 	}
 	each_queue([&](QueueSlot *queue, Watch *watch) {
-		int64 send_at = Max(watch->gathers_until, worker.notify.failures > 0 ? worker.notify.retry_at : 0);
-
-		if (watch->gathers_until != 0 || pg_atomic_read_u32(&queue->wake) != 0)
-			us = Min(us, send_at - steady);
+		if (pg_atomic_read_u32(&queue->wake) != 0)
+			us = Min(us, Max(watch->gathers_until, worker.notify.failures > 0 ? worker.notify.retry_at : 0) - steady);
 	});
 	return Max(us, 0);
 }
@@ -533,6 +525,8 @@ go_round()
 		if (next_due() <= now)
 			look_for_due(false);
 	}
+	// What the looks found due.
+	notify_listeners(false);
 	sleep_until_needed();
 }
 
@@ -540,9 +534,22 @@ void
 at_exit(int, Datum)
 {
 	pg_atomic_write_u32(&worker.slot->worker, 0);
-	each_slot(MyDatabaseId, [](QueueSlot *queue) { pg_atomic_write_u32(&queue->gathering, 0); });
 	end_report(&worker.slot->report);
 	wake_process(pg_atomic_read_u32(&shared->launcher));
+}
+
+void
+make_steps(Report *report)
+{
+	change_report(report, [](Report *mine) {
+		for (Trouble &trouble : mine->troubles)
+			trouble.failures = 0;
+	});
+	worker.look = make_step(report, 0, "look at the database", usual_lock_timeout);
+	worker.notify = make_step(report, 1, "notify listeners", notify_lock_timeout);
+	worker.repair = make_step(report, 2, "repair expired leases", usual_lock_timeout);
+	worker.due = make_step(report, 3, "look for due messages", usual_lock_timeout);
+	worker.rows = &report->troubles[4];
 }
 
 // One worker a database: a second one, started because the launcher was, goes again.
@@ -553,10 +560,7 @@ attach()
 	if (worker.slot == nullptr || !begin_report(&worker.slot->report))
 		proc_exit(0);
 	before_shmem_exit(at_exit, 0);
-	worker.look = {&worker.slot->report, "look at the database", usual_lock_timeout, 0, 0, false};
-	worker.notify = {&worker.slot->report, "notify listeners", notify_lock_timeout, 0, 0, false};
-	worker.repair = {&worker.slot->report, "repair expired leases", usual_lock_timeout, 0, 0, false};
-	worker.due = {&worker.slot->report, "look for due messages", usual_lock_timeout, 0, 0, false};
+	make_steps(&worker.slot->report);
 	look_at_database();
 	if (worker.finding != Finding::present)
 		proc_exit(0);

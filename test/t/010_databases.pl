@@ -305,6 +305,35 @@ $session->quit;
 serves($node, 'm', 'after a lock on everything');
 logged($node, $from, 'a lock on everything');
 
+# DROP EXTENSION in a transaction that stays open: the worker waits for its locks longer than
+# it would believe that something is missing, and when it is gone, it goes.
+$from = log_size($node);
+database('dropping');
+$session = session($node, database => 'dropping');
+$session->query_safe('BEGIN; DROP EXTENSION outbox');
+ok($node->poll_query_until('m', q{SELECT state = 'waiting for a lock' AND failures >= 8 FROM outbox.workers WHERE kind = 'worker' AND database = 'dropping'}),
+	'DROP EXTENSION is not yet committed: the worker waits');
+$session->query_safe('COMMIT');
+$session->quit;
+wait_for_no_worker($node, 'dropping');
+logged($node, $from, 'a DROP EXTENSION that took long');
+$node->safe_psql('postgres', 'DROP DATABASE dropping');
+
+# A worker that is replaced while it is in trouble.
+$from = log_size($node);
+$node->safe_psql('m', 'ALTER INDEX outbox.pending_lease RENAME TO hidden');
+ok($node->poll_query_until('m', q{SELECT state = 'in trouble' AND failures >= 2 FROM outbox.workers WHERE kind = 'worker' AND database = 'm'}),
+	'an index is missing: the worker is in trouble');
+$node->safe_psql('m', "SELECT pg_terminate_backend($pid)");
+$pid = wait_for_worker($node, database => 'm', other => $pid);
+$node->safe_psql('m', 'ALTER INDEX outbox.hidden RENAME TO pending_lease');
+ok($node->poll_query_until('m', q{SELECT state = 'running' AND failures = 0 FROM outbox.workers WHERE kind = 'worker' AND database = 'm'}),
+	'... its successor gets out of it');
+serves($node, 'm', 'after the trouble');
+logged($node, $from, 'a trouble that began under one worker and ended under the next',
+	qr/^LOG:  outbox worker could not repair expired leases: /,
+	qr/^LOG:  outbox worker can repair expired leases again/);
+
 # ---------------------------------------------------------------- tables that others fill
 
 # Nothing is repaired while that lasts, and no partition is made, though longer periods

@@ -3,7 +3,8 @@
 # Proves: a message is told of though the worker dies between the producer's look at it
 # and the commit, or between taking a flag and sending it; though its commit falls between
 # any two steps of the worker; though nobody has raised the flag yet. A lease is recorded
-# once, whoever comes in between. A look-up that misses a row which moves under its eyes
+# once, whoever comes in between. A database that was dropped between two launchers is
+# forgotten. A look-up that misses a row which moves under its eyes
 # finds it nevertheless.
 #
 # Needs a library made with STOP_POINTS=1: a process that comes to an armed place waits
@@ -270,6 +271,28 @@ foreach my $case (
 	wait_until(q{SELECT count(*) = 1 FROM outbox.attempts JOIN outbox.pending USING (outbox_id) WHERE queue = 'a' AND recorded_by = 'outbox worker'});
 	is($node->safe_psql('postgres', q{SELECT attempt_count, claimed_by FROM outbox.pending WHERE queue = 'a'}), '1|',
 		'the worker ends before it takes a lease back: the next one does');
+}
+
+# ---------------------------------------------------------------- databases
+
+# A database that is dropped while there is no launcher: the next one forgets it.
+{
+	my $launcher = $node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'outbox launcher'});
+	my $nameless = q{FROM outbox.workers WHERE kind = 'worker' AND database IS NULL};
+
+	$node->safe_psql('postgres', 'CREATE DATABASE forgotten');
+	$node->safe_psql('forgotten', 'CREATE EXTENSION outbox');
+	wait_for_worker($node, database => 'forgotten');
+	arm('launcher_before_attach');
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend($launcher)");
+	stands_at('launcher_before_attach');
+	$node->safe_psql('postgres', 'DROP DATABASE forgotten');
+	is($node->safe_psql('postgres', "SELECT count(*) $nameless"), '1',
+		'a database is dropped while there is no launcher: outbox.workers has it still');
+	release('launcher_before_attach');
+	wait_until("SELECT count(*) = 0 $nameless");
+	pass('... until there is one');
+	wait_for_worker($node);
 }
 
 # ---------------------------------------------------------------- a row that moves
