@@ -11,6 +11,7 @@
 #include "args.h"
 #include "boundary.h"
 #include "due.h"
+#include "entropy.h"
 #include "lease.h"
 #include "lost.h"
 #include "transaction.h"
@@ -55,13 +56,11 @@ HeapTuple
 visible_message(Table *leaf, const core::Uuid &id, Snapshot snapshot)
 {
 	HeapTuple message = nullptr;
-	Probe probe;
+	Probe *probe = probe_id(leaf, id);
 
-	begin_id_probe(&probe, leaf, primary_index(leaf), id);
-	if (next_settled(&probe, ForwardScanDirection) &&
-		table_tuple_satisfies_snapshot(leaf->rel, probe.slot, snapshot))
-		message = ExecCopySlotHeapTuple(probe.slot);
-	end_probe(&probe);
+	if (next_settled(probe, ForwardScanDirection) && table_tuple_satisfies_snapshot(leaf->rel, probe->slot, snapshot))
+		message = ExecCopySlotHeapTuple(probe->slot);
+	rest_probe(probe);
 	return message;
 }
 
@@ -209,14 +208,17 @@ put_claimed(Claim *claim, const Candidate *candidate, const Queue *queue)
 	const Table *leaf = candidate->leaf;
 	TupleDesc desc = RelationGetDescr(leaf->rel);
 	int most = ceiling(queue, candidate->row->max_attempts);
+	Datum *all = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(desc->natts)));
+	bool *all_nulls = static_cast<bool *>(palloc(sizeof(bool) * static_cast<Size>(desc->natts)));
 	Datum values[18];
 	bool nulls[18] = {};
 	int n = 0;
 	auto message = [&](int column) {
-		values[n] = heap_getattr(candidate->message, leaf->attno[column], desc, &nulls[n]);
-		n++;
+		values[n] = all[leaf->attno[column] - 1];
+		nulls[n++] = all_nulls[leaf->attno[column] - 1];
 	};
 
+	heap_deform_tuple(candidate->message, desc, all, all_nulls);
 	for (int column : columns)
 		message(column);
 	message(priority);
@@ -230,6 +232,8 @@ put_claimed(Claim *claim, const Candidate *candidate, const Queue *queue)
 	values[n++] = from_uuid(candidate->token);
 	values[n++] = TimestampTzGetDatum(candidate->expires_at);
 	put_result(claim->fcinfo, values, nulls);
+	pfree(all);
+	pfree(all_nulls);
 }
 
 void

@@ -12,21 +12,16 @@ const char cancelled_code[] = "CANCELLED";
 
 namespace {
 
-constexpr core::Record states[] = {core::Record::dispatched, core::Record::failed, core::Record::retryable,
-								   core::Record::zombie_requeue};
-
-const char *
-label(core::Record state)
-{
-	return core::name(state);
-}
-
 Oid
-state_type(Work *work)
+state_oid(Work *work, core::Record state)
 {
-	if (!OidIsValid(work->state_type))
-		work->state_type = attempt_state_type(get_namespace_oid("outbox", false));
-	return work->state_type;
+	Oid *oid = &work->states[static_cast<int>(state)];
+
+	if (!OidIsValid(*oid))
+		*oid = GetSysCacheOid2(ENUMTYPOIDNAME, Anum_pg_enum_oid,
+							   ObjectIdGetDatum(attempt_state_type(get_namespace_oid("outbox", false))),
+							   CStringGetDatum(core::name(state)));
+	return *oid;
 }
 
 Relation
@@ -81,18 +76,15 @@ fill(Work *work, Table *leaf, TupleTableSlot *row, const Attempt *attempt)
 Datum
 state_datum(Work *work, core::Record state)
 {
-	Oid oid = GetSysCacheOid2(ENUMTYPOIDNAME, Anum_pg_enum_oid, ObjectIdGetDatum(state_type(work)),
-							  CStringGetDatum(label(state)));
-
-	return ObjectIdGetDatum(oid);
+	return ObjectIdGetDatum(state_oid(work, state));
 }
 
 core::Record
 state_of(Work *work, Datum datum)
 {
-	for (core::Record state : states)
-		if (state_datum(work, state) == datum)
-			return state;
+	for (int i = static_cast<int>(core::Record::dispatched); i < core::records; i++)
+		if (state_oid(work, static_cast<core::Record>(i)) == DatumGetObjectId(datum))
+			return static_cast<core::Record>(i);
 	elog(ERROR, "unknown attempt_state %u", DatumGetObjectId(datum));
 }
 
@@ -101,17 +93,16 @@ tried(Work *work, const core::Uuid &id)
 {
 	Table *leaf = leaf_of(work, attempts_shape, id, inserts);
 	Tried result = {};
-	Probe probe;
+	Probe *probe = probe_id(leaf, id);
 
-	begin_id_probe(&probe, leaf, primary_index(leaf), id);
-	if (next_settled(&probe, BackwardScanDirection))
+	if (next_settled(probe, BackwardScanDirection))
 	{
 		bool isnull;
 
-		result.attempts = DatumGetInt32(leaf->get(probe.slot, attempts_col::attempt_no, &isnull));
+		result.attempts = DatumGetInt32(leaf->get(probe->slot, attempts_col::attempt_no, &isnull));
 		result.terminal = has_terminal(leaf, id);
 	}
-	end_probe(&probe);
+	rest_probe(probe);
 	return result;
 }
 
@@ -139,22 +130,21 @@ recorded_under(Work *work, const core::Uuid &id, const core::Uuid &token)
 	using namespace attempts_col;
 	Table *leaf = leaf_of(work, attempts_shape, id, inserts);
 	Recorded recorded = {};
-	Probe probe;
+	Probe *probe = probe_id(leaf, id);
 
-	begin_id_probe(&probe, leaf, primary_index(leaf), id);
-	while (recorded.attempt_no == 0 && next_settled(&probe, BackwardScanDirection))
+	while (recorded.attempt_no == 0 && next_settled(probe, BackwardScanDirection))
 	{
 		bool isnull;
-		Datum value = leaf->get(probe.slot, lease_token, &isnull);
+		Datum value = leaf->get(probe->slot, lease_token, &isnull);
 
 		if (isnull || !equal(to_uuid(value), token))
 			continue;
-		recorded.attempt_no = DatumGetInt32(leaf->get(probe.slot, attempt_no, &isnull));
-		recorded.state = state_of(work, leaf->get(probe.slot, attempts_col::state, &isnull));
-		value = leaf->get(probe.slot, error_code, &isnull);
+		recorded.attempt_no = DatumGetInt32(leaf->get(probe->slot, attempt_no, &isnull));
+		recorded.state = state_of(work, leaf->get(probe->slot, attempts_col::state, &isnull));
+		value = leaf->get(probe->slot, error_code, &isnull);
 		recorded.cancelled = !isnull && strcmp(TextDatumGetCString(value), cancelled_code) == 0;
 	}
-	end_probe(&probe);
+	rest_probe(probe);
 	return recorded;
 }
 

@@ -2,6 +2,7 @@
 
 #include "message.h"
 
+#include "entropy.h"
 #include "keys.h"
 #include "lease.h"
 #include "numbers.h"
@@ -27,14 +28,8 @@ draw_ids(Message *messages, int count)
 	int64 end_ms = partitions_end_ms();
 
 	for (int i = 0; i < count; i++)
-	{
-		uint64 entropy;
-
-		if (!pg_strong_random(&entropy, sizeof(entropy)))
-			ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate an outbox_id")));
 		messages[i].id =
-			core::next_id(id_clock, GetCurrentTimestamp() + unix_epoch_offset_us, end_ms, entropy);
-	}
+			core::next_id(id_clock, GetCurrentTimestamp() + unix_epoch_offset_us, end_ms, random_bits());
 }
 
 namespace {
@@ -44,14 +39,13 @@ void
 read_number(Work *work, Message *message)
 {
 	Table *leaf = leaf_of(work, messages_shape, message->id, reads);
-	Probe probe;
+	Probe *probe = probe_id(leaf, message->id);
 	bool isnull = true;
 
-	begin_id_probe(&probe, leaf, primary_index(leaf), message->id);
-	if (next_row(&probe))
-		message->sequence_id = DatumGetInt64(leaf->get(probe.slot, messages_col::sequence_id, &isnull));
+	if (next_row(probe))
+		message->sequence_id = DatumGetInt64(leaf->get(probe->slot, messages_col::sequence_id, &isnull));
 	message->has_sequence = !isnull;
-	end_probe(&probe);
+	rest_probe(probe);
 }
 
 // Which of the messages are new, and which message the others repeat. repeats[i] is the

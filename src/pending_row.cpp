@@ -43,19 +43,20 @@ find_pending(Work *work, const core::Uuid &id)
 {
 	Table *table = pending(work);
 	PendingRow *row = nullptr;
-	ScanKeyData key;
-	Probe probe;
+	Probe *probe = probe_id(table, id);
 
-	key_equals(&key, primary_index(table), 1, F_UUID_EQ, from_uuid(id));
-	begin_probe(&probe, table, primary_index(table), 1);
-	start_probe(&probe, &key, 1);
-	if (next_settled(&probe, ForwardScanDirection))
-		row = load(table, probe.slot);
+	if (next_settled(probe, ForwardScanDirection))
+		row = load(table, probe->slot);
 	else
+	{
+		ScanKeyData key;
+
 		OUTBOX_STOP_POINT("find_pending_missed");
-	if (row == nullptr && find_in_latest_snapshot(table, primary_index(table), &key, 1, probe.slot))
-		row = load(table, probe.slot);
-	end_probe(&probe);
+		key_equals(&key, primary_index(table), 1, F_UUID_EQ, from_uuid(id));
+		if (find_in_latest_snapshot(table, primary_index(table), &key, 1, probe->slot))
+			row = load(table, probe->slot);
+	}
+	rest_probe(probe);
 	return row;
 }
 

@@ -32,6 +32,29 @@ begin_id_probe(Probe *probe, Table *table, Relation index, const core::Uuid &id)
 	start_probe(probe, &key, 1);
 }
 
+Probe *
+probe_id(Table *table, const core::Uuid &id)
+{
+	ScanKeyData key;
+
+	if (table->id_probe == nullptr)
+	{
+		table->id_probe = static_cast<Probe *>(palloc(sizeof(Probe)));
+		begin_probe(table->id_probe, table, primary_index(table), 1);
+	}
+	key_equals(&key, table->id_probe->scan->indexRelation, 1, F_UUID_EQ, UUIDPGetDatum(reinterpret_cast<const pg_uuid_t *>(&id)));
+	start_probe(table->id_probe, &key, 1);
+	return table->id_probe;
+}
+
+void
+rest_probe(Probe *probe)
+{
+	ExecClearTuple(probe->slot);
+	index_rescan(probe->scan, nullptr, 0, nullptr, 0);
+	probe->ended = true;
+}
+
 bool
 next_row(Probe *probe, ScanDirection direction)
 {

@@ -26,6 +26,10 @@ void begin_probe(Probe *probe, Table *table, Relation index, int nkeys);
 void start_probe(Probe *probe, ScanKey keys, int nkeys);
 // Both at once, for the rows of one message: the index begins with outbox_id.
 void begin_id_probe(Probe *probe, Table *table, Relation index, const core::Uuid &id);
+// By the primary key, with a probe that the table keeps for the next message: rest it, so
+// that no page stays pinned.
+Probe *probe_id(Table *table, const core::Uuid &id);
+void rest_probe(Probe *probe);
 bool next_row(Probe *probe, ScanDirection direction = ForwardScanDirection);
 // The next row that no other open transaction inserted.
 bool next_settled(Probe *probe, ScanDirection direction);

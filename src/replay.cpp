@@ -28,13 +28,12 @@ require_dead_letter(Work *work, const core::Uuid &id)
 {
 	Table *leaf = leaf_of(work, attempts_shape, id, inserts);
 	core::Record state = core::Record::nothing;
-	Probe probe;
+	Probe *probe = probe_id(leaf, id);
 	bool isnull;
 
-	begin_id_probe(&probe, leaf, primary_index(leaf), id);
-	while (!is_terminal(state) && next_settled(&probe, BackwardScanDirection))
-		state = state_of(work, leaf->get(probe.slot, attempts_col::state, &isnull));
-	end_probe(&probe);
+	while (!is_terminal(state) && next_settled(probe, BackwardScanDirection))
+		state = state_of(work, leaf->get(probe->slot, attempts_col::state, &isnull));
+	rest_probe(probe);
 	if (state == core::Record::dispatched)
 		not_a_dead_letter(id, "It was delivered.");
 	if (state != core::Record::failed)
@@ -48,16 +47,15 @@ read_message(Work *work, const core::Uuid &id, text **queue)
 	using namespace messages_col;
 	Table *leaf = leaf_of(work, messages_shape, id, reads);
 	Message message = {};
-	Probe probe;
+	Probe *probe = probe_id(leaf, id);
 	bool isnull;
 	auto read_text = [&](int column) -> text * {
-		Datum value = leaf->get(probe.slot, column, &isnull);
+		Datum value = leaf->get(probe->slot, column, &isnull);
 
 		return isnull ? nullptr : DatumGetTextPCopy(value);
 	};
 
-	begin_id_probe(&probe, leaf, primary_index(leaf), id);
-	if (!next_settled(&probe, ForwardScanDirection))
+	if (!next_settled(probe, ForwardScanDirection))
 		not_a_dead_letter(id, "The message itself is not there any more.");
 	*queue = read_text(messages_col::queue);
 	message.event_type = read_text(event_type);
@@ -65,16 +63,16 @@ read_message(Work *work, const core::Uuid &id, text **queue)
 	message.aggregate_id = read_text(aggregate_id);
 	message.partition_key = read_text(partition_key);
 	message.routing_key = read_text(routing_key);
-	message.payload = DatumGetJsonbPCopy(leaf->get(probe.slot, payload, &isnull));
-	message.headers = DatumGetJsonbPCopy(leaf->get(probe.slot, headers, &isnull));
-	message.priority = DatumGetInt16(leaf->get(probe.slot, priority, &isnull));
-	message.max_attempts = DatumGetInt32(leaf->get(probe.slot, max_attempts, &isnull));
+	message.payload = DatumGetJsonbPCopy(leaf->get(probe->slot, payload, &isnull));
+	message.headers = DatumGetJsonbPCopy(leaf->get(probe->slot, headers, &isnull));
+	message.priority = DatumGetInt16(leaf->get(probe->slot, priority, &isnull));
+	message.max_attempts = DatumGetInt32(leaf->get(probe->slot, max_attempts, &isnull));
 	message.max_attempts = isnull ? 0 : message.max_attempts;
 	message.has_event_id = true;
-	message.event_id = to_uuid(leaf->get(probe.slot, event_id, &isnull));
+	message.event_id = to_uuid(leaf->get(probe->slot, event_id, &isnull));
 	message.is_replay = true;
 	message.replay_of = id;
-	end_probe(&probe);
+	rest_probe(probe);
 	return message;
 }
 

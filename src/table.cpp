@@ -3,6 +3,8 @@
 
 #include "table.h"
 
+#include "probe.h"
+
 namespace outbox {
 
 namespace {
@@ -379,6 +381,8 @@ has_foreign_parts(const Table *table)
 void
 close_table(Table *table)
 {
+	if (table->id_probe != nullptr)
+		end_probe(table->id_probe);
 	for (int i = 0; i < table->nindexes; i++)
 	{
 		if (table->access != reads)

@@ -69,6 +69,8 @@ extern const Shape idempotency_keys_shape;
 extern const Shape key_numbers_shape;
 extern const Shape replays_shape;
 
+struct Probe;
+
 // What a table is opened for. Triggers that these would have to fire are refused.
 enum Access : int { reads = 0, inserts = 1, updates = 2, deletes = 4 };
 
@@ -83,6 +85,7 @@ struct Table {
 	int nindexes;				// all of them when written to, else the one opened last
 	Relation *indexes;
 	IndexInfo **index_infos;
+	Probe *id_probe;			// or nullptr
 
 	Datum get(TupleTableSlot *slot, int column, bool *isnull) const { return slot_getattr(slot, attno[column], isnull); }
 };

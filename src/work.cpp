@@ -69,8 +69,35 @@ parent_is_gone(Oid oid)
 					errdetail("Its table with OID %u is gone.", oid), errhint("Try again.")));
 }
 
+core::Uuid
+bound_at(PartitionBoundInfo bounds, int i)
+{
+	return to_uuid(bounds->datums[i][0]);
+}
+
+IdRange
+range_above(PartitionBoundInfo bounds, int low)
+{
+	IdRange range = {};
+
+	range.has_from = low >= 0 && bounds->kind[low][0] == PARTITION_RANGE_DATUM_VALUE;
+	range.has_below = low + 1 < bounds->ndatums && bounds->kind[low + 1][0] == PARTITION_RANGE_DATUM_VALUE;
+	if (range.has_from)
+		range.from = bound_at(bounds, low);
+	if (range.has_below)
+		range.below = bound_at(bounds, low + 1);
+	return range;
+}
+
+bool
+is_in(const IdRange *range, const core::Uuid &id)
+{
+	return (!range->has_from || memcmp(range->from.bytes, id.bytes, UUID_LEN) <= 0) &&
+		   (!range->has_below || memcmp(id.bytes, range->below.bytes, UUID_LEN) < 0);
+}
+
 Oid
-route(Oid parent, const core::Uuid &id)
+route(Oid parent, const core::Uuid &id, IdRange *range)
 {
 	// No lock on the parent: the lock on the leaf brings any change of the bounds
 	// along, and the caller routes again under it.
@@ -84,7 +111,10 @@ route(Oid parent, const core::Uuid &id)
 	desc = RelationGetPartitionDesc(rel, true);
 	if (desc->boundinfo != nullptr)
 	{
-		index = desc->boundinfo->indexes[bound_below(desc->boundinfo, id) + 1];
+		int low = bound_below(desc->boundinfo, id);
+
+		*range = range_above(desc->boundinfo, low);
+		index = desc->boundinfo->indexes[low + 1];
 		if (index < 0)
 			index = desc->boundinfo->default_index;
 	}
@@ -136,14 +166,14 @@ open_named(const char *name, int access)
 
 // Routes and locks until both agree.
 Relation
-open_leaf(Oid parent, const core::Uuid &id, LOCKMODE mode)
+open_leaf(Oid parent, const core::Uuid &id, LOCKMODE mode, IdRange *range)
 {
 	for (;;)
 	{
-		Oid leaf = route(parent, id);
+		Oid leaf = route(parent, id, range);
 		Relation rel = try_relation_open(leaf, mode);
 
-		if (rel != nullptr && route(parent, id) == leaf)
+		if (rel != nullptr && route(parent, id, range) == leaf)
 			return rel;
 		if (rel != nullptr)
 			relation_close(rel, mode);
@@ -249,20 +279,29 @@ pending(Work *work)
 Table *
 leaf_of(Work *work, const Shape &parent, const core::Uuid &id, int access)
 {
-	Oid parent_oid = relation_oid(parent.name);
-	Oid oid = route(parent_oid, id);
+	IdRange range = {};
+	Oid parent_oid;
+	Oid oid;
 	Relation rel;
 	Leaf *leaf;
 
 	for (leaf = work->leaves; leaf != nullptr; leaf = leaf->next)
-		if (RelationGetRelid(leaf->table->rel) == oid && leaf->table->access == access)
+		if (leaf->parent == &parent && leaf->table->access == access && is_in(&leaf->range, id))
 			return leaf->table;
+	parent_oid = relation_oid(parent.name);
+	oid = route(parent_oid, id, &range);
+	for (leaf = work->leaves; leaf != nullptr; leaf = leaf->next)
+		if (RelationGetRelid(leaf->table->rel) == oid && leaf->table->access == access)
+		{
+			// DEFAULT has many ranges.
+			leaf->range = range;
+			return leaf->table;
+		}
 	if (access != reads)
 		refuse_parent(parent, parent_oid, access);
-	rel = open_leaf(parent_oid, id, lock_for(access));
+	rel = open_leaf(parent_oid, id, lock_for(access), &range);
 	leaf = static_cast<Leaf *>(palloc(sizeof(Leaf)));
-	leaf->next = work->leaves;
-	leaf->table = guarded(work, wrap_table(parent, rel, access, work->estate));
+	*leaf = {work->leaves, &parent, guarded(work, wrap_table(parent, rel, access, work->estate)), range};
 	work->leaves = leaf;
 	return leaf->table;
 }
@@ -282,19 +321,6 @@ partitions_end_ms()
 		end = core::id_time_ms(to_uuid(bounds->datums[bounds->ndatums - 1][0]));
 	RelationClose(rel);
 	return end;
-}
-
-core::Uuid
-random_token()
-{
-	core::Uuid token;
-
-	if (!pg_strong_random(token.bytes, sizeof(token.bytes)))
-		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate a lease token")));
-	// RFC 9562, version 4
-	token.bytes[6] = static_cast<unsigned char>((token.bytes[6] & 0x0f) | 0x40);
-	token.bytes[8] = static_cast<unsigned char>((token.bytes[8] & 0x3f) | 0x80);
-	return token;
 }
 
 }	// namespace outbox

@@ -13,15 +13,27 @@
 #pragma once
 
 #include "core/ids.h"
+#include "core/state.h"
 #include "table.h"
 
 namespace outbox {
 
 struct Queue;
 
+// Between two neighbouring bounds of a partitioned table. It stays as it is while its leaf
+// is locked.
+struct IdRange {
+	bool has_from;
+	bool has_below;
+	core::Uuid from;
+	core::Uuid below;
+};
+
 struct Leaf {
 	Leaf *next;
+	const Shape *parent;
 	Table *table;
+	IdRange range;			// that was asked for last
 };
 
 struct Work {
@@ -34,7 +46,7 @@ struct Work {
 	Leaf *leaves;
 	Queue *queues;
 	Table *queues_table;
-	Oid state_type;
+	Oid states[core::records];	// of outbox.attempt_state; InvalidOid = not yet looked up
 };
 
 void begin_work(Work *work, const char *function);
@@ -106,7 +118,5 @@ shown(const core::Uuid &id)
 {
 	return DatumGetCString(DirectFunctionCall1(uuid_out, from_uuid(id)));
 }
-
-core::Uuid random_token();
 
 }	// namespace outbox

@@ -30,6 +30,7 @@ enum class Event {
 
 // What the ledger gets.
 enum class Record { nothing, dispatched, failed, retryable, zombie_requeue };
+constexpr int records = static_cast<int>(Record::zombie_requeue) + 1;
 
 struct Transition {
 	State from;
