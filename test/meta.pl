@@ -1,6 +1,7 @@
 #!/usr/bin/perl
 #
-# META.json obeys the PGXN Meta Spec 1.0.0, and agrees with the control file.
+# META.json obeys the PGXN Meta Spec 1.0.0, and agrees with the control files: each
+# extension that it provides has one, and each that has one is provided.
 # Run in the root of the tree.
 
 use strict;
@@ -39,11 +40,16 @@ like($meta->{release_status} // 'stable', qr/\A(?:stable|testing|unstable)\z/, '
 is_deeply([ grep { length > 255 || $_ !~ $text } @{ $meta->{tags} // [] } ], [], 'tags are short strings');
 
 is(ref $meta->{provides}, 'HASH', 'provides is an object');
-is_deeply([ keys %{ $meta->{provides} } ], [ $meta->{name} ], 'provides the extension');
+is_deeply([ sort keys %{ $meta->{provides} } ], [ map { s/\.control\z//r } sort glob '*.control' ],
+	'provides each extension that has a control file, and no other');
+ok($meta->{provides}{ $meta->{name} }, 'among them the one that names the distribution');
 foreach my $name (sort keys %{ $meta->{provides} })
 {
 	my $part = $meta->{provides}{$name};
 	like($part->{version}, $version, "$name: version");
+	my ($default) = slurp("$name.control") =~ /^\s*default_version\s*=\s*'([^']*)'/m;
+	is($part->{version}, $default, "$name: version is the control file's default_version");
+	is($part->{file}, "sql/$name--$default.sql", "$name: file is the install script");
 	ok(-f $part->{file}, "$name: file exists");
 	ok(!defined $part->{docfile} || -f $part->{docfile}, "$name: docfile exists, if there is one");
 }
@@ -69,9 +75,6 @@ foreach my $phase (sort keys %{ $meta->{prereqs} // {} })
 }
 is_deeply(\@bad, [], 'prereqs: phases, relations, names and versions');
 
-my ($default) = slurp('outbox.control') =~ /^\s*default_version\s*=\s*'([^']*)'/m;
-is($meta->{version}, $default, 'version is the control file\'s default_version');
-is($meta->{provides}{outbox}{version}, $default, 'and what is provided has it too');
-is($meta->{provides}{outbox}{file}, "sql/outbox--$default.sql", 'by its install script');
+is($meta->{version}, $meta->{provides}{ $meta->{name} }{version}, 'version is that of the extension it names');
 
 done_testing();
