@@ -907,17 +907,29 @@ RETURNS TABLE (severity text, object text, problem text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
 	WITH leaves AS (
-		SELECT i.inhparent AS parent, c.oid, c.relname, pg_get_expr(c.relpartbound, c.oid) AS bound
+		SELECT i.inhparent AS parent, c.oid, c.relname, c.relkind, pg_get_expr(c.relpartbound, c.oid) AS bound
 		FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 		WHERE i.inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass)
+	), contract AS (
+		-- what the contracts over the core consist of: extensions outbox_... that require it
+		SELECT m.classid, m.objid
+		FROM pg_extension core
+		JOIN pg_depend r ON r.refclassid = 'pg_extension'::regclass AND r.refobjid = core.oid AND r.classid = 'pg_extension'::regclass
+		JOIN pg_extension e ON e.oid = r.objid AND starts_with(e.extname::text, 'outbox_')
+		JOIN pg_depend m ON m.refclassid = 'pg_extension'::regclass AND m.refobjid = e.oid AND m.deptype = 'e'
+		WHERE core.extname = 'outbox'
 	), ours AS (
-		SELECT c.oid, c.relkind, c.relname, c.relacl, c.relowner, c.relrowsecurity
+		SELECT c.oid, c.relkind, c.relname, c.relacl, c.relowner, c.relrowsecurity, c.relpersistence, true AS is_core
 		FROM pg_class c
-		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'p', 'v')
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'p', 'v') OR c.oid IN (SELECT l.oid FROM leaves l)
+		UNION ALL
+		SELECT c.oid, c.relkind, c.relname, c.relacl, c.relowner, c.relrowsecurity, c.relpersistence, false
+		FROM pg_class c
+		WHERE c.relkind IN ('r', 'p', 'v', 'S') AND c.oid IN (SELECT m.objid FROM contract m WHERE m.classid = 'pg_class'::regclass)
 	), ledger AS (
-		-- the parents, their leaves, and leaves that were detached
+		-- the parents, their leaves, leaves that were detached, and what a contract remembers
 		SELECT o.oid FROM ours o
-		WHERE o.relkind IN ('r', 'p') AND o.relname ~ '^(messages|attempts)(_|$)'
+		WHERE o.relkind IN ('r', 'p') AND (NOT o.is_core OR o.relname ~ '^(messages|attempts)(_|$)')
 		UNION
 		SELECT l.oid FROM leaves l
 	), guards(kind, bits) AS (
@@ -953,45 +965,84 @@ BEGIN ATOMIC
 			('outbox.idempotency_keys'::regclass::oid, true, 'primary key', '(digest)'),
 			('outbox.key_numbers'::regclass::oid, true, 'primary key', '(digest, upto)'),
 			('outbox.replays'::regclass::oid, true, 'primary key', '(outbox_id)')
-	), wanted_checks(oid, name) AS (
-		SELECT l.oid, n.name
-		FROM leaves l CROSS JOIN (VALUES ('attempts_number'), ('attempts_completed_at')) n(name)
+	), wanted_checks(oid, name, definition) AS (
+		SELECT l.oid, n.name, n.definition
+		FROM leaves l CROSS JOIN (VALUES
+			('attempts_number', '(attempt_no >= 1)'),
+			('attempts_completed_at', $$((completed_at IS NOT NULL) = (state = ANY (ARRAY['DISPATCHED'::outbox.attempt_state, 'FAILED'::outbox.attempt_state])))$$)
+			) n(name, definition)
 		WHERE l.parent = 'outbox.attempts'::regclass
 		UNION ALL
-		VALUES ('outbox.pending'::regclass::oid, 'pending_lease_is_whole')
-	), grants(object, owner, acl) AS (
-		SELECT o.oid::regclass::text, o.relowner, o.relacl FROM ours o
+		VALUES ('outbox.pending'::regclass::oid, 'pending_lease_is_whole',
+			'(num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) = ANY (ARRAY[0, 4]))')
+	), grants(object, owner, acl, is_core) AS (
+		SELECT o.oid::regclass::text, o.relowner, o.relacl, o.is_core FROM ours o
 		UNION ALL
-		SELECT o.oid::regclass::text || '.' || quote_ident(a.attname), o.relowner, a.attacl
+		SELECT o.oid::regclass::text || '.' || quote_ident(a.attname), o.relowner, a.attacl, o.is_core
 		FROM ours o JOIN pg_attribute a ON a.attrelid = o.oid WHERE a.attacl IS NOT NULL
 		UNION ALL
-		SELECT p.oid::regprocedure::text, p.proowner, coalesce(p.proacl, acldefault('f', p.proowner))
-		FROM pg_proc p WHERE p.pronamespace = 'outbox'::regnamespace
+		SELECT p.oid::regprocedure::text, p.proowner, coalesce(p.proacl, acldefault('f', p.proowner)), p.pronamespace = 'outbox'::regnamespace
+		FROM pg_proc p
+		WHERE p.pronamespace = 'outbox'::regnamespace OR p.oid IN (SELECT m.objid FROM contract m WHERE m.classid = 'pg_proc'::regclass)
 		UNION ALL
-		SELECT 'schema outbox', n.nspowner, n.nspacl FROM pg_namespace n WHERE n.oid = 'outbox'::regnamespace
+		SELECT 'schema ' || quote_ident(n.nspname), n.nspowner, n.nspacl, n.oid = 'outbox'::regnamespace
+		FROM pg_namespace n
+		WHERE n.oid = 'outbox'::regnamespace OR n.oid IN (SELECT m.objid FROM contract m WHERE m.classid = 'pg_namespace'::regclass)
 		UNION ALL
-		SELECT 'type ' || t.oid::regtype::text, t.typowner, coalesce(t.typacl, acldefault('T', t.typowner))
-		FROM pg_type t WHERE t.typnamespace = 'outbox'::regnamespace AND t.typtype = 'e'
+		SELECT 'type ' || t.oid::regtype::text, t.typowner, coalesce(t.typacl, acldefault('T', t.typowner)), t.typnamespace = 'outbox'::regnamespace
+		FROM pg_type t
+		WHERE t.typtype IN ('e', 'd')
+			AND (t.typnamespace = 'outbox'::regnamespace OR t.oid IN (SELECT m.objid FROM contract m WHERE m.classid = 'pg_type'::regclass))
+		UNION ALL
+		-- what the partitions to come will be granted
+		SELECT 'default privileges of outbox_owner', d.defaclrole, d.defaclacl, true
+		FROM pg_default_acl d WHERE pg_get_userbyid(d.defaclrole) = 'outbox_owner'
 	)
-	SELECT 'error', w.oid::regclass::text, 'no trigger on ' || w.kind || ' that calls ' || w.function::text || ' and is ENABLE ALWAYS'
+	SELECT 'error', w.oid::regclass::text, 'no trigger on ' || w.kind || ' that calls ' || w.function::text || ', is its own and is ENABLE ALWAYS'
 	FROM wanted_triggers w
 	WHERE NOT EXISTS (
+		-- Not the clone of the parent's: that goes when the leaf is detached.
 		SELECT 1 FROM pg_trigger t
 		WHERE t.tgrelid = w.oid AND t.tgfoid = w.function AND t.tgenabled = 'A' AND t.tgtype = w.bits
-			AND t.tgqual IS NULL AND t.tgattr = ''::int2vector)
+			AND t.tgqual IS NULL AND t.tgattr = ''::int2vector AND t.tgparentid = 0)
+	UNION ALL
+	SELECT 'error', f.oid::regprocedure::text, 'is not the library''s: its triggers guard nothing'
+	FROM pg_proc f JOIN pg_language l ON l.oid = f.prolang
+	WHERE f.oid IN ('outbox.append_only()'::regprocedure, 'outbox.merge_queue()'::regprocedure)
+		AND (l.lanname <> 'c' OR f.prosrc <> 'outbox_' || f.proname)
 	UNION ALL
 	SELECT DISTINCT 'error', o.oid::regclass::text,
 		coalesce('the foreign key ' || quote_ident(k.conname) || ' of ' || k.conrelid::regclass::text,
 			'the foreign trigger ' || quote_ident(t.tgname)) || ': functions that meet it refuse to work'
 	FROM ours o JOIN pg_trigger t ON t.tgrelid = o.oid LEFT JOIN pg_constraint k ON k.oid = t.tgconstraint AND k.contype = 'f'
-	WHERE t.tgfoid NOT IN ('outbox.append_only()'::regprocedure, 'outbox.merge_queue()'::regprocedure)
+	WHERE o.is_core AND (k.oid IS NOT NULL OR NOT t.tgisinternal) AND NOT EXISTS (
+		SELECT 1 FROM wanted_triggers w WHERE w.oid = o.oid AND w.function = t.tgfoid AND w.bits = t.tgtype)
 	UNION ALL
-	SELECT 'error', o.oid::regclass::text, 'the rule ' || quote_ident(r.rulename) || ': functions that meet it refuse to work'
+	SELECT 'error', o.oid::regclass::text, 'the foreign trigger ' || quote_ident(t.tgname)
+	FROM ours o JOIN pg_trigger t ON t.tgrelid = o.oid
+	WHERE NOT o.is_core AND NOT t.tgisinternal AND t.tgfoid <> 'outbox.append_only()'::regprocedure
+		AND t.tgfoid NOT IN (SELECT m.objid FROM contract m WHERE m.classid = 'pg_proc'::regclass)
+	UNION ALL
+	SELECT 'error', o.oid::regclass::text, 'the rule ' || quote_ident(r.rulename) || CASE WHEN o.is_core THEN ': functions that meet it refuse to work' ELSE '' END
 	FROM ours o JOIN pg_rewrite r ON r.ev_class = o.oid
 	WHERE r.rulename <> '_RETURN'
 	UNION ALL
-	SELECT 'error', o.oid::regclass::text, 'row level security: functions that meet it refuse to work'
+	SELECT 'error', o.oid::regclass::text, 'row level security' || CASE WHEN o.is_core THEN ': functions that meet it refuse to work' ELSE '' END
 	FROM ours o WHERE o.relrowsecurity
+	UNION ALL
+	SELECT 'error', o.oid::regclass::text, 'the constraint ' || c.relname || ' is deferrable or excludes: functions that meet it refuse to work'
+	FROM ours o JOIN pg_index x ON x.indrelid = o.oid JOIN pg_class c ON c.oid = x.indexrelid
+	WHERE o.is_core AND (NOT x.indimmediate OR x.indisexclusion)
+	UNION ALL
+	SELECT 'error', o.oid::regclass::text, 'is UNLOGGED: a crash empties it'
+	FROM ours o WHERE o.relpersistence = 'u'
+	UNION ALL
+	SELECT 'error', l.oid::regclass::text, 'is a partition but no plain table'
+	FROM leaves l WHERE l.relkind <> 'r'
+	UNION ALL
+	SELECT 'error', 'type outbox.attempt_state', 'has the state ' || quote_literal(e.enumlabel) || ', which is none of a finished try'
+	FROM pg_enum e
+	WHERE e.enumtypid = 'outbox.attempt_state'::regtype AND e.enumlabel NOT IN ('DISPATCHED', 'FAILED', 'RETRYABLE', 'ZOMBIE_REQUEUE')
 	UNION ALL
 	SELECT 'error', g.object, a.privilege_type || ' is granted to ' || CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END
 	FROM grants g CROSS JOIN LATERAL aclexplode(g.acl) a
@@ -999,29 +1050,42 @@ BEGIN ATOMIC
 		AND (a.grantee = 0 OR a.privilege_type IN ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER', 'REFERENCES', 'CREATE'))
 	UNION ALL
 	SELECT DISTINCT 'error', g.object, 'not owned by outbox_owner'
-	FROM grants g WHERE pg_get_userbyid(g.owner) <> 'outbox_owner'
+	FROM grants g WHERE g.is_core AND pg_get_userbyid(g.owner) <> 'outbox_owner'
 	UNION ALL
 	SELECT 'error', 'role ' || quote_ident(r.rolname), 'can log in, is a superuser, or has CREATEROLE or BYPASSRLS'
 	FROM pg_roles r
-	WHERE r.rolname IN ('outbox_owner', 'outbox_ingest', 'outbox_executor', 'outbox_operator', 'outbox_readonly', 'outbox_auditor')
+	WHERE (r.rolname IN ('outbox_owner', 'outbox_ingest', 'outbox_executor', 'outbox_operator', 'outbox_readonly', 'outbox_auditor')
+			OR r.oid IN (SELECT g.owner FROM grants g WHERE NOT g.is_core))
 		AND (r.rolcanlogin OR r.rolsuper OR r.rolcreaterole OR r.rolbypassrls)
 	UNION ALL
-	SELECT 'error', 'role outbox_owner', quote_ident(pg_get_userbyid(m.member)) || ' is a member and may write every table'
-	FROM pg_auth_members m WHERE pg_get_userbyid(m.roleid) = 'outbox_owner'
+	SELECT 'error', 'role ' || m.roleid::regrole::text, m.member::regrole::text || ' is a member and may write its tables'
+	FROM pg_auth_members m
+	WHERE pg_get_userbyid(m.roleid) = 'outbox_owner' OR m.roleid IN (SELECT o.relowner FROM ours o WHERE NOT o.is_core AND o.relkind = 'r')
+	UNION ALL
+	SELECT DISTINCT 'error', 'role ' || quote_ident(r.rolname), 'is a member of ' || quote_ident(w.rolname) || ' and may write every table'
+	FROM grants g CROSS JOIN LATERAL aclexplode(g.acl) a
+	JOIN pg_roles r ON r.oid = a.grantee AND NOT r.rolsuper
+	JOIN pg_roles w ON w.oid <> r.oid AND (w.rolsuper OR w.rolname = 'pg_write_all_data') AND pg_has_role(r.oid, w.oid, 'MEMBER')
 	UNION ALL
 	SELECT 'error', w.oid::regclass::text, 'no valid ' || w.what || ' ' || w.definition
 	FROM wanted_indexes w
 	WHERE NOT EXISTS (
 		SELECT 1 FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
-		WHERE x.indrelid = w.oid AND x.indisvalid AND x.indisready AND x.indisunique = w.is_unique
+		WHERE x.indrelid = w.oid AND x.indisvalid AND x.indisready AND x.indimmediate AND x.indisunique = w.is_unique
 			AND CASE w.what WHEN 'primary key' THEN x.indisprimary ELSE c.relname = w.what END
 			AND strpos(pg_get_indexdef(x.indexrelid), 'USING btree ' || split_part(w.definition, ' WHERE ', 1)) > 0
 			AND coalesce(pg_get_expr(x.indpred, x.indrelid), '') = split_part(w.definition, ' WHERE ', 2))
 	UNION ALL
-	SELECT 'error', w.oid::regclass::text, 'no valid constraint ' || w.name
+	SELECT 'error', w.oid::regclass::text, 'no valid constraint ' || w.name || ' CHECK ' || w.definition
 	FROM wanted_checks w
 	WHERE NOT EXISTS (
-		SELECT 1 FROM pg_constraint k WHERE k.conrelid = w.oid AND k.conname = w.name AND k.contype = 'c' AND k.convalidated)
+		SELECT 1 FROM pg_constraint k
+		WHERE k.conrelid = w.oid AND k.conname = w.name AND k.contype = 'c' AND k.convalidated AND pg_get_expr(k.conbin, k.conrelid) = w.definition)
+	UNION ALL
+	SELECT 'error', o.oid::regclass::text, 'no valid primary key'
+	FROM ours o
+	WHERE NOT o.is_core AND o.relkind = 'r'
+		AND NOT EXISTS (SELECT 1 FROM pg_index x WHERE x.indrelid = o.oid AND x.indisprimary AND x.indisvalid)
 	UNION ALL
 	SELECT 'error', l.oid::regclass::text, 'no partition of ' || CASE WHEN l.parent = 'outbox.messages'::regclass THEN 'outbox.attempts' ELSE 'outbox.messages' END || ' has the same bounds'
 	FROM leaves l
@@ -1045,8 +1109,8 @@ BEGIN ATOMIC
 	ORDER BY 1, 2, 3;
 END;
 COMMENT ON FUNCTION outbox.check() IS
-$$What is not as it must be: triggers of ours that are missing or not ENABLE ALWAYS, on detached partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules and row level security; write grants, anything granted to PUBLIC, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; no background worker. No row = nothing found.
-severity: error, or warning where all is right but for that nobody is there to keep it so. object: what. problem: why. No errors; reads catalogs only.$$;
+$$What is not as it must be: triggers of ours that are missing, replaced or not ENABLE ALWAYS, on detached partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules, row level security and deferrable or excluding constraints; states beyond those of a finished try; unlogged tables; write grants, also by default, anything granted to PUBLIC, members of those who may write, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; no background worker. Likewise for the contracts, extensions outbox_... that require this one: their tables must be append-only. No row = nothing found.
+severity: error, or warning where all is right but for that nobody is there to keep it so. object: what. problem: why. Errors: 42501 when queues was given to another owner. No locks; reads catalogs and queues only.$$;
 
 ---------------------------------------------------------------- owner and rights
 
