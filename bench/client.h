@@ -57,8 +57,8 @@ inline void run(const Connection &connection, const char *sql) {
 	must(sql, Result(PQexec(connection.get(), sql), PQclear));
 }
 
-inline void prepare(const Connection &connection, const char *sql) {
-	must("prepare", Result(PQprepare(connection.get(), "", sql, 0, nullptr), PQclear));
+inline void prepare(const Connection &connection, const char *sql, const char *name = "") {
+	must(sql, Result(PQprepare(connection.get(), name, sql, 0, nullptr), PQclear));
 }
 
 // Waits for notifications, and calls body(payload, ns) for each. The time is taken when the

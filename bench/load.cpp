@@ -13,12 +13,9 @@
 // everything else on the machine, and when the last statement was sent, in nanoseconds since
 // 1970. Any error ends it with status 1.
 
-#include "client.h"
+#include "cpu.h"
 
-#include <dirent.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
-#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -35,69 +32,6 @@ struct Load {
 };
 
 // ---- CPU time
-
-// On the CPU since it started, in microseconds; 0 when it is gone.
-double process_us(const char *pid) {
-	unsigned long long ns = 0;
-	FILE *file = fopen(("/proc/" + std::string(pid) + "/schedstat").c_str(), "r");
-
-	if (file == nullptr)
-		return 0;
-	if (fscanf(file, "%llu", &ns) != 1)
-		ns = 0;
-	fclose(file);
-	return static_cast<double>(ns) / 1000;
-}
-
-bool is_child(const char *pid, long parent) {
-	char line[512];
-	size_t length = 0;
-	FILE *file = fopen(("/proc/" + std::string(pid) + "/stat").c_str(), "r");
-
-	if (file == nullptr)
-		return false;
-	length = fread(line, 1, sizeof(line) - 1, file);
-	fclose(file);
-	line[length] = '\0';
-	// pid (command) state parent ...
-	const char *end = strrchr(line, ')');
-	return end != nullptr && strlen(end) > 4 && atol(end + 4) == parent;
-}
-
-double server_us(const char *postmaster) {
-	DIR *processes = opendir("/proc");
-	double sum = process_us(postmaster);
-
-	if (processes == nullptr)
-		die("/proc", strerror(errno));
-	while (const dirent *entry = readdir(processes))
-		if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
-			is_child(entry->d_name, atol(postmaster)))
-			sum += process_us(entry->d_name);
-	closedir(processes);
-	return sum;
-}
-
-// Of all the machine, in microseconds since it started.
-double machine_us() {
-	double user = 0, nice = 0, system = 0, irq = 0, softirq = 0, steal = 0;
-	FILE *file = fopen("/proc/stat", "r");
-
-	if (file == nullptr || fscanf(file, "cpu %lf %lf %lf %*f %*f %lf %lf %lf", &user, &nice,
-								  &system, &irq, &softirq, &steal) != 6)
-		die("/proc/stat", "not as expected");
-	fclose(file);
-	return (user + nice + system + irq + softirq + steal) * 1e6 /
-		   static_cast<double>(sysconf(_SC_CLK_TCK));
-}
-
-double own_us() {
-	rusage usage;
-
-	getrusage(RUSAGE_SELF, &usage);
-	return 1e6 * static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-		   static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-}
 
 struct Cpu {
 	double server, own, watched, machine;

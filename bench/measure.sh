@@ -9,6 +9,7 @@
 #   record SET CASE VARIANT ROUND METRIC VALUE    one figure of one round: its median counts
 #   sample SET CASE VARIANT ROUND METRIC          one of many, a line each on standard input:
 #                                         their quantiles count
+#   compare SET VARIANT METRIC more|less  shows that figure of other variants in terms of VARIANT
 #   target ratio SET CASE METRIC VARIANT OTHER >= VALUE       VARIANT in terms of OTHER
 #   target quantile SET CASE METRIC VARIANT QUANTILE <= VALUE
 #   bench_report conditions|results       prints them
@@ -48,6 +49,10 @@ sample() {
 	while read -r value; do
 		bench_line figures sample "$@" "$value"
 	done
+}
+
+compare() {
+	bench_line comparisons "$@"
 }
 
 target() {

@@ -6,7 +6,8 @@
 # A figure of each round becomes its median, with the least and the greatest; samples of
 # all rounds together become quantiles. A ratio is made of the figures of one round, which
 # were measured one after the other, and its median is taken: so what slows the machine down
-# for a while slows both.
+# for a while slows both. A figure that is compared is followed by that ratio, "x": how many
+# times as much (more), or how many times less (less), as the variant it is compared with.
 use strict;
 use warnings;
 
@@ -94,6 +95,21 @@ sub judged
 
 my @targets = $what eq 'conditions' ? () : map { judged(@$_) } lines_of('targets');
 
+# ---------------------------------------------------------------- comparisons
+
+my %comparisons = map { ("$_->[0]\t$_->[2]" => { other => $_->[1], direction => $_->[3] }) } lines_of('comparisons');
+
+# (other variant, ratio), or nothing.
+sub comparison
+{
+	my ($result) = @_;
+	my $comparison = $comparisons{"$result->{set}\t$result->{metric}"} or return;
+	my $other = $results{ join "\t", $result->{set}, $result->{case}, $comparison->{other}, $result->{metric} };
+
+	return unless $other && $other != $result;
+	return ($comparison->{other}, $comparison->{direction} eq 'more' ? ratio($result, $other) : ratio($other, $result));
+}
+
 # ---------------------------------------------------------------- text
 
 # Four digits that count, and no more.
@@ -142,9 +158,10 @@ sub cell
 {
 	my ($result) = @_;
 	my $summary = summary($result);
+	my ($other, $ratio) = comparison($result);
+	my $range = $summary->{n} == 1 ? '' : sprintf ' (%s..%s)', map { shown($summary->{$_}) } qw(min max);
 
-	return shown($summary->{median}) if $summary->{n} == 1;
-	return sprintf '%s (%s..%s)', map { shown($summary->{$_}) } qw(median min max);
+	return shown($summary->{median}) . $range . ($other ? sprintf ' %.2fx', $ratio : '');
 }
 
 sub samples_table
@@ -186,7 +203,9 @@ sub print_json
 {
 	my @shown = map {
 		my $result = $_;
+		my ($other, $ratio) = comparison($result);
 		+{ (map { ($_ => $result->{$_}) } qw(set case variant metric kind)), %{ summary($result) },
+			($other ? (compared_with => $other, ratio => $ratio) : ()),
 			rounds => [ map { $result->{kind} eq 'sample' ? $result->{rounds}{$_} : $result->{rounds}{$_}[0] } by_round($result) ] }
 	} @results;
 

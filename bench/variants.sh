@@ -1,0 +1,142 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # variables of bench/run
+#
+# The variants of bench/run, and how one of them is driven: to be sourced by it.
+#
+#   start_server SET           a cluster, a database for each of "${variants[@]}"
+#   check_server SET           no message is missing, the server's log has no errors
+#   stop_server SET
+#   make_database VARIANT NAME             one more
+#   drive SET CASE VARIANT ROUND METRICS NAME=VALUE...    runs the program drive, and records
+#                              those of its figures that METRICS, separated by commas, names
+#   taking_turns ROUND         the variants, in the order of that round
+#   has_result SET CASE VARIANT METRIC
+
+declare -A enqueued=() completed=()	# of each database
+
+start_server() {
+	local variant
+	# No checkpoint while it runs: full pages in the WAL would depend on when it happens to
+	# come. Otherwise as it comes.
+	cluster_start "$1" \
+		"shared_preload_libraries = 'outbox'" "max_worker_processes = 32" \
+		"fsync = on" "synchronous_commit = on" "shared_buffers = 2GB" \
+		"max_wal_size = 48GB" "checkpoint_timeout = 1d" "autovacuum = on"
+	enqueued=()
+	completed=()
+	for variant in "${variants[@]}"; do
+		make_database "$variant" "$variant"
+		[ "$1" = backlog ] || grow_history "$1" "$variant"
+	done
+	export PGDATABASE=${variants[0]}
+}
+
+stop_server() {
+	cluster_stop "$1" immediate
+	rm -rf "${OUTBOX_TMP:?}/$1"
+}
+
+ordering() {
+	if [ "$numbered" = yes ]; then echo numbered; else echo none; fi
+}
+
+make_database() {
+	local variant=$1
+	createdb "$2"
+	export PGDATABASE=$2
+	enqueued[$2]=0
+	completed[$2]=0
+	case $variant in
+		outbox)
+			query "CREATE EXTENSION outbox"
+			query "SELECT outbox.create_queue('bench', ordering => '$(ordering)'); SELECT outbox.maintain()" >/dev/null
+			await "a worker runs" is_true "SELECT count(*) FILTER (WHERE state = 'running') = 1 FROM outbox.workers
+				WHERE kind = 'worker' AND database = current_database()"
+			;;
+		*)
+			query "ALTER DATABASE $2 SET enable_seqscan = off"
+			psql -XAtq -v ON_ERROR_STOP=1 -f "$OUTBOX_COPY/bench/$variant.sql"
+			;;
+	esac
+	case $variant in
+		baseline) query "INSERT INTO baseline.queues VALUES ('bench', $([ "$numbered" = yes ] && echo true || echo false))" ;;
+	esac
+}
+
+# So that no variant starts on empty tables, nor without statistics of full ones.
+grow_history() {
+	drive "$1" history "$2" 0 '' cycle=e batch=100 count=10000 drain=0
+	query ANALYZE
+	drive "$1" history "$2" 0 '' cycle=cd batch=100 count=10000
+	query "VACUUM ANALYZE"
+}
+
+# The database is the variant's, unless PGDATABASE is another one of it: $database.
+drive() {
+	local set=$1 case=$2 variant=$3 round=$4 metrics=$5 name value answer
+	local database=${database:-$3}
+	shift 5
+	seed=$((seed + 1))
+	answer=$(as_user "$OUTBOX_TMP/drive" conninfo="dbname=$database ${conninfo:-}" schema="$variant" seed="$seed" keys="$keys" \
+		postmaster="$(head -n 1 "$OUTBOX_TMP/$set/postmaster.pid")" "$@") ||
+		cluster_die "$set, $case, $variant: the client gave up"
+	declare -gA figures=()
+	while IFS=$'\t' read -r name value; do
+		figures[$name]=$value
+	done <<<"$answer"
+	enqueued[$database]=$((enqueued[$database] + figures[enqueued]))
+	completed[$database]=$((completed[$database] + figures[completed]))
+	IFS=, read -ra metrics <<<"$metrics"
+	for name in "${metrics[@]}"; do
+		record "$set" "$case" "${as_variant:-$variant}" "$round" "$name" "${figures[$name]}"
+	done
+}
+
+taking_turns() {
+	local i
+	for i in "${!variants[@]}"; do
+		echo "${variants[(i + $1) % ${#variants[@]}]}"
+	done
+}
+
+has_result() {
+	local IFS=$'\t'
+	grep -qF "record$IFS$1$IFS$2$IFS$3$IFS" "$OUTBOX_TMP/figures" &&
+		grep -F "record$IFS$1$IFS$2$IFS$3$IFS" "$OUTBOX_TMP/figures" | grep -qF "$IFS$4$IFS"
+}
+
+# target_if_measured KIND SET CASE METRIC VARIANT OTHER SIGN VALUE: see target
+target_if_measured() {
+	if has_result "$2" "$3" "$5" "$4" && { [ "$1" = quantile ] || has_result "$2" "$3" "$6" "$4"; }; then
+		target "$@"
+	fi
+}
+
+# ---------------------------------------------------------------- checks
+
+# Messages that were enqueued, those pending, those delivered.
+counts_of() {
+	case $1 in
+		baseline) query "SELECT p + d, p, d FROM (SELECT count(*) p FROM baseline.pending) p,
+			(SELECT count(DISTINCT outbox_id) d FROM baseline.attempts WHERE state = 'DISPATCHED') d" ;;
+		*) query "SELECT (SELECT count(*) FROM $1.messages), (SELECT count(*) FROM $1.pending),
+			(SELECT count(DISTINCT outbox_id) FROM $1.attempts WHERE state = 'DISPATCHED')" ;;
+	esac
+}
+
+check_database() {
+	local variant=$1 database=$2 is expected
+	is=$(PGDATABASE=$database counts_of "$variant")
+	expected="${enqueued[$database]}|$((enqueued[$database] - completed[$database]))|${completed[$database]}"
+	[ "$is" = "$expected" ] || fault "$database has $is messages, pending, delivered; expected: $expected"
+}
+
+check_server() {
+	local database
+	for database in "${!enqueued[@]}"; do
+		check_database "${database%%_*}" "$database"
+	done
+	! grep -E '(WARNING|ERROR|FATAL|PANIC|LOG):  ' "$OUTBOX_TMP/$1.log" |
+		grep -E '(WARNING|ERROR|FATAL|PANIC):|LOG:  outbox' >&2 ||
+		fault "the server's log has errors"
+}
