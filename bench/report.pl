@@ -97,17 +97,23 @@ my @targets = $what eq 'conditions' ? () : map { judged(@$_) } lines_of('targets
 
 # ---------------------------------------------------------------- comparisons
 
-my %comparisons = map { ("$_->[0]\t$_->[2]" => { other => $_->[1], direction => $_->[3] }) } lines_of('comparisons');
+my %comparisons;
+push @{ $comparisons{"$_->[0]\t$_->[2]"} }, { other => $_->[1], direction => $_->[3] } for lines_of('comparisons');
 
-# (other variant, ratio), or nothing.
-sub comparison
+# A list of [other variant, ratio].
+sub compared
 {
 	my ($result) = @_;
-	my $comparison = $comparisons{"$result->{set}\t$result->{metric}"} or return;
-	my $other = $results{ join "\t", $result->{set}, $result->{case}, $comparison->{other}, $result->{metric} };
+	my @compared;
 
-	return unless $other && $other != $result;
-	return ($comparison->{other}, $comparison->{direction} eq 'more' ? ratio($result, $other) : ratio($other, $result));
+	for my $comparison (@{ $comparisons{"$result->{set}\t$result->{metric}"} // [] })
+	{
+		my $other = $results{ join "\t", $result->{set}, $result->{case}, $comparison->{other}, $result->{metric} };
+		next unless $other && $other != $result;
+		push @compared, [ $comparison->{other},
+			$comparison->{direction} eq 'more' ? ratio($result, $other) : ratio($other, $result) ];
+	}
+	return @compared;
 }
 
 # ---------------------------------------------------------------- text
@@ -158,10 +164,9 @@ sub cell
 {
 	my ($result) = @_;
 	my $summary = summary($result);
-	my ($other, $ratio) = comparison($result);
 	my $range = $summary->{n} == 1 ? '' : sprintf ' (%s..%s)', map { shown($summary->{$_}) } qw(min max);
 
-	return shown($summary->{median}) . $range . ($other ? sprintf ' %.2fx', $ratio : '');
+	return shown($summary->{median}) . $range . join '', map { sprintf ' %.2fx', $_->[1] } compared($result);
 }
 
 sub samples_table
@@ -203,9 +208,9 @@ sub print_json
 {
 	my @shown = map {
 		my $result = $_;
-		my ($other, $ratio) = comparison($result);
+		my %ratios = map { @$_ } compared($result);
 		+{ (map { ($_ => $result->{$_}) } qw(set case variant metric kind)), %{ summary($result) },
-			($other ? (compared_with => $other, ratio => $ratio) : ()),
+			(%ratios ? (ratios => \%ratios) : ()),
 			rounds => [ map { $result->{kind} eq 'sample' ? $result->{rounds}{$_} : $result->{rounds}{$_}[0] } by_round($result) ] }
 	} @results;
 

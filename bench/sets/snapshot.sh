@@ -1,0 +1,44 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # variables of bench/run
+#
+# The same as lifecycle, two workers at full speed, while a transaction stays open: vacuum
+# may not remove what is finished, and whoever walks it again and again gets slower. Held by
+# a reader (REPEATABLE READ) or by a producer that has enqueued and does not commit; what it
+# enqueued must be delivered in the end all the same.
+
+measure_snapshot() {
+	local round holder variant time window
+	time=$(seconds_or 180 12)
+	window=$(perl -e 'print $ARGV[0] >= 40 ? 10 : $ARGV[0] / 4' "$time")
+	condition snapshot "$time s, of which the first and last $window s are compared; 300 B, batch 100, 2 workers"
+	condition 'snapshot rounds' "$snapshot_rounds"
+	for ((round = 1; round <= snapshot_rounds; round++)); do
+		for holder in "${holds[@]}"; do
+			for variant in $(taking_turns "$round"); do
+				say "snapshot, round $round of $snapshot_rounds: $holder, $variant"
+				snapshot_once "$holder" "$variant" "$round"
+			done
+		done
+	done
+	targets_snapshot
+}
+
+# snapshot_once HOLDER VARIANT ROUND
+snapshot_once() {
+	local case="held by a $1"
+	drive snapshot "$case" "$2" "$3" \
+		'first messages/s,last messages/s,first claim p99 ms,last claim p99 ms,MB/million,messages/s,server us' \
+		cycle=ecd batch=100 sessions=2 seconds="$time" window="$window" hold="${1/reader/snapshot}"
+	record snapshot "$case" "$2" "$3" 'last/first messages/s' \
+		"$(quotient "${figures[last messages/s]}" "${figures[first messages/s]}")"
+	record snapshot "$case" "$2" "$3" 'last/first claim p99' \
+		"$(quotient "${figures[last claim p99 ms]}" "${figures[first claim p99 ms]}")"
+}
+
+targets_snapshot() {
+	local holder
+	for holder in "${holds[@]}"; do
+		target_if_measured quantile snapshot "held by a $holder" 'last/first messages/s' outbox 0.5 '>=' 0.9
+		target_if_measured quantile snapshot "held by a $holder" 'last/first claim p99' outbox 0.5 '<=' 2
+	done
+}
