@@ -42,8 +42,8 @@ inline std::string process_state(const std::string &pid) {
 inline double ended_children_us(const std::string &pid) {
 	long user = 0, system = 0;
 
-	sscanf(process_state(pid).c_str(), "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %ld %ld", &user,
-		   &system);
+	sscanf(process_state(pid).c_str(),
+		   "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %ld %ld", &user, &system);
 	return ticks_us(static_cast<double>(user + system));
 }
 

@@ -202,8 +202,8 @@ void read_counters(const Connection &side, Reading *reading) {
 }
 
 Reading difference(const Reading &end, const Reading &start) {
-	return {end.at - start.at,		   end.backends - start.backends, end.server - start.server,
-			end.own - start.own,	   end.machine - start.machine,	  end.wal - start.wal,
+	return {end.at - start.at,      end.backends - start.backends, end.server - start.server,
+			end.own - start.own,    end.machine - start.machine,   end.wal - start.wal,
 			end.bytes - start.bytes};
 }
 
@@ -244,8 +244,8 @@ char counted_verb(const Options &options) {
 void tell_window(Drive *drive, const std::string &name, int64_t from, int64_t to) {
 	const char verb = counted_verb(drive->options);
 
-	figure(name + " messages/s", static_cast<double>(messages_of(drive->events[verb], from, to)) * 1e9 /
-									 static_cast<double>(to - from));
+	figure(name + " messages/s", static_cast<double>(messages_of(drive->events[verb], from, to)) *
+									 1e9 / static_cast<double>(to - from));
 	figure(name + " claim p99 ms", quantile(took_ms(drive->events[CLAIM], from, to), 0.99));
 }
 
@@ -296,9 +296,7 @@ Connection hold(Drive *drive, Client *client) {
 		run(connection, "SELECT count(*) FROM pg_class");
 	} else if (drive->options.hold == "producer") {
 		run(client->connection, "BEGIN");
-		client->send(ENQUEUE);
-		while (const Result result{PQgetResult(client->connection.get()), PQclear})
-			drive->total[ENQUEUE] += client->take(ENQUEUE, result);
+		drive->total[ENQUEUE] += client->call(ENQUEUE);
 	}
 	return connection;
 }

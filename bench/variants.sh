@@ -18,7 +18,7 @@ start_server() {
 	local variant
 	# No checkpoint while it runs: full pages in the WAL would depend on when it happens to
 	# come. Otherwise as it comes.
-	cluster_start "$1" \
+	cluster_start "cluster_$1" \
 		"shared_preload_libraries = 'outbox'" "max_worker_processes = 32" \
 		"fsync = on" "synchronous_commit = on" "shared_buffers = 2GB" \
 		"max_wal_size = 48GB" "checkpoint_timeout = 1d" "autovacuum = on"
@@ -32,8 +32,8 @@ start_server() {
 }
 
 stop_server() {
-	cluster_stop "$1" immediate
-	rm -rf "${OUTBOX_TMP:?}/$1"
+	cluster_stop "cluster_$1" immediate
+	rm -rf "${OUTBOX_TMP:?}/cluster_$1"
 }
 
 ordering() {
@@ -78,7 +78,7 @@ drive() {
 	shift 5
 	seed=$((seed + 1))
 	answer=$(as_user "$OUTBOX_TMP/drive" conninfo="dbname=$database ${conninfo:-}" schema="$variant" seed="$seed" keys="$keys" \
-		postmaster="$(head -n 1 "$OUTBOX_TMP/$set/postmaster.pid")" "$@") ||
+		postmaster="$(head -n 1 "$OUTBOX_TMP/cluster_$set/postmaster.pid")" "$@") ||
 		cluster_die "$set, $case, $variant: the client gave up"
 	declare -gA figures=()
 	while IFS=$'\t' read -r name value; do
@@ -92,11 +92,21 @@ drive() {
 	done
 }
 
-taking_turns() {
-	local i
-	for i in "${!variants[@]}"; do
-		echo "${variants[(i + $1) % ${#variants[@]}]}"
+# in_turn ROUND WORD...: each comes first, and behind each of the others, in some round
+in_turn() {
+	local round=$1 i
+	shift
+	for ((i = 0; i < $#; i++)); do
+		if ((round % 2)); then
+			echo "${@:1 + (i + round - 1) % $#:1}"
+		else
+			echo "${@:1 + (1000 * $# - i - round) % $#:1}"
+		fi
 	done
+}
+
+taking_turns() {
+	in_turn "$1" "${variants[@]}"
 }
 
 has_result() {
@@ -136,7 +146,7 @@ check_server() {
 	for database in "${!enqueued[@]}"; do
 		check_database "${database%%_*}" "$database"
 	done
-	! grep -E '(WARNING|ERROR|FATAL|PANIC|LOG):  ' "$OUTBOX_TMP/$1.log" |
+	! grep -E '(WARNING|ERROR|FATAL|PANIC|LOG):  ' "$OUTBOX_TMP/cluster_$1.log" |
 		grep -E '(WARNING|ERROR|FATAL|PANIC):|LOG:  outbox' >&2 ||
 		fault "the server's log has errors"
 }

@@ -96,7 +96,8 @@ private:
 	}
 
 	static std::string hex_or_more(uint64_t x) {
-		static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+		static const char letters[] =
+			"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 		std::string text;
 
 		for (int i = 0; i < 10; i++, x >>= 6)
@@ -166,15 +167,40 @@ public:
 		return 0;
 	}
 
+	// Sends, and waits for the answer.
+	int call(Verb verb) {
+		send(verb);
+		return take(verb, answer());
+	}
+
+	// Enqueues by another prepared statement, of the same parameters, which leases as well.
+	void enqueue_as(const char *statement) {
+		if (!enqueue_parameters().send(connection, statement))
+			die("send", PQerrorMessage(connection.get()));
+		const Result result = answer();
+		must(statement, result);
+		if (take_leases(result) != 1)
+			die(statement, "not one lease");
+	}
+
 	Connection connection;
 	std::vector<Lease> leases; // those of the last claim
 
 private:
+	Result answer() {
+		Result first(PQgetResult(connection.get()), PQclear);
+
+		while (const Result rest{PQgetResult(connection.get()), PQclear})
+			must("statement", rest);
+		return first;
+	}
+
 	bool single() const { return shape.batch == 1; }
 
 	std::string enqueue_sql() const {
 		if (!single())
-			return "SELECT outbox_id, created FROM " + shape.schema + ".enqueue_batch($1, $2::jsonb)";
+			return "SELECT outbox_id, created FROM " + shape.schema +
+				   ".enqueue_batch($1, $2::jsonb)";
 		return "SELECT outbox_id, created FROM " + shape.schema +
 			   ".enqueue('order.placed', $2::jsonb, queue => $1" +
 			   (shape.keys ? ", aggregate_type => 'order', aggregate_id => $3, "
@@ -182,7 +208,8 @@ private:
 						   : ")");
 	}
 	std::string claim_sql() const {
-		return "SELECT outbox_id, lease_token, event_type, aggregate_id, partition_key, payload, headers, "
+		return "SELECT outbox_id, lease_token, event_type, aggregate_id, partition_key, payload, "
+			   "headers, "
 			   "attempt_count FROM " +
 			   shape.schema + ".claim($1, $2::int, queues => ARRAY[$3::text])";
 	}
@@ -191,7 +218,8 @@ private:
 			return "SELECT attempt_no, NULL FROM " + shape.schema +
 				   ".complete($2::uuid, $3::uuid, $1, 'DISPATCHED')";
 		return "SELECT attempt_no, error FROM " + shape.schema +
-			   ".complete_batch($1, $2::uuid[], $3::uuid[], $4::" + shape.schema + ".attempt_state[])";
+			   ".complete_batch($1, $2::uuid[], $3::uuid[], $4::" + shape.schema +
+			   ".attempt_state[])";
 	}
 
 	Parameters enqueue_parameters() {
@@ -288,7 +316,8 @@ private:
 		leases.resize(static_cast<size_t>(n));
 		for (int i = 0; i < n; i++) {
 			Lease &lease = leases[static_cast<size_t>(i)];
-			if (PQgetlength(result.get(), i, 0) != sizeof(Uuid) || PQgetlength(result.get(), i, 1) != sizeof(Uuid))
+			if (PQgetlength(result.get(), i, 0) != sizeof(Uuid) ||
+				PQgetlength(result.get(), i, 1) != sizeof(Uuid))
 				die("claim", "no id or no token");
 			memcpy(lease.id.bytes, PQgetvalue(result.get(), i, 0), sizeof(Uuid));
 			memcpy(lease.token.bytes, PQgetvalue(result.get(), i, 1), sizeof(Uuid));

@@ -6,7 +6,7 @@
 
 measure_drain() {
 	local round variant count=200000
-	[ $quick = no ] || count=20000
+	[ "$quick" = no ] || count=20000
 	condition drain "$count messages of 300 B, batch 100, 2 workers, synchronous_commit = off"
 	for ((round = 1; round <= rounds; round++)); do
 		say "drain, round $round of $rounds"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# shellcheck disable=SC2154 # variables of bench/run
+# shellcheck disable=SC2034,SC2154 # variables of and for bench/run
 #
 # Producers alone: one message a transaction that is on disk when it returns.
 

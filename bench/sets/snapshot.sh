@@ -26,6 +26,7 @@ measure_snapshot() {
 # snapshot_once HOLDER VARIANT ROUND
 snapshot_once() {
 	local case="held by a $1"
+	PGDATABASE=$2 query "VACUUM ANALYZE"	# of what the run before left
 	drive snapshot "$case" "$2" "$3" \
 		'first messages/s,last messages/s,first claim p99 ms,last claim p99 ms,MB/million,messages/s,server us' \
 		cycle=ecd batch=100 sessions=2 seconds="$time" window="$window" hold="${1/reader/snapshot}"
