@@ -203,6 +203,29 @@ put_result(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
+TupleDesc
+single_row_desc(FunctionCallInfo fcinfo)
+{
+	ReturnSetInfo *rsinfo = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
+	TupleDesc desc;
+
+	if (rsinfo == nullptr || !IsA(rsinfo, ReturnSetInfo))
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("set-valued function called in context that cannot accept a set")));
+	desc = rsinfo->expectedDesc;
+	if (desc != nullptr && desc->tdtypeid == RECORDOID && desc->tdtypmod >= 0)
+		return desc;
+	if (get_call_result_type(fcinfo, nullptr, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	return BlessTupleDesc(desc);
+}
+
+Datum
+single_row(TupleDesc desc, Datum *values, bool *nulls)
+{
+	return HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
+}
+
 ArrayArg
 required_array(FunctionCallInfo fcinfo, int arg, const char *name)
 {

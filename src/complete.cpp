@@ -283,6 +283,7 @@ OUTBOX_FUNCTION(outbox_complete)
 {
 	Report report = {};
 	text *worker;
+	TupleDesc desc;
 	Work work;
 	Attempt *attempt;
 	Datum values[3];
@@ -302,7 +303,7 @@ OUTBOX_FUNCTION(outbox_complete)
 		check_at_least(report.details.latency_ms, 0, "latency_ms");
 	report.delay_us = optional_delay(PG_ARGISNULL(9) ? 0 : PG_GETARG_DATUM(9), PG_ARGISNULL(9), &report.has_delay);
 
-	InitMaterializedSRF(fcinfo, 0);
+	desc = single_row_desc(fcinfo);
 	begin_work(&work, "complete()");
 	report.state = state_of(&work, PG_GETARG_DATUM(3));
 	if (report.state == core::Record::zombie_requeue)
@@ -317,9 +318,8 @@ OUTBOX_FUNCTION(outbox_complete)
 	values[1] = state_or_null(&work, &report, &nulls[1]);
 	values[2] = TimestampTzGetDatum(report.next_attempt_at);
 	nulls[2] = !report.rescheduled;
-	put_result(fcinfo, values, nulls);
 	end_work(&work);
-	return static_cast<Datum>(0);
+	return single_row(desc, values, nulls);
 }
 
 OUTBOX_FUNCTION(outbox_complete_batch)

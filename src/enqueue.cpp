@@ -71,6 +71,7 @@ OUTBOX_FUNCTION(outbox_enqueue)
 {
 	Message message = message_arguments(fcinfo, 0);
 	text *queue = required_text(fcinfo, 2, "queue");
+	TupleDesc desc;
 	Work work;
 	Datum values[3];
 	bool nulls[3] = {};
@@ -80,16 +81,15 @@ OUTBOX_FUNCTION(outbox_enqueue)
 	take_max_attempts(fcinfo, 12, &message);
 	check_message(&message);
 
-	InitMaterializedSRF(fcinfo, 0);
+	desc = single_row_desc(fcinfo);
 	begin_work(&work, "enqueue()");
 	write_message(&work, queue, &message);
 	values[0] = from_uuid(message.id);
 	values[1] = Int64GetDatum(message.sequence_id);
 	nulls[1] = !message.has_sequence;
 	values[2] = BoolGetDatum(message.created);
-	put_result(fcinfo, values, nulls);
 	end_work(&work);
-	return static_cast<Datum>(0);
+	return single_row(desc, values, nulls);
 }
 
 OUTBOX_FUNCTION(outbox_enqueue_and_claim)
@@ -97,6 +97,7 @@ OUTBOX_FUNCTION(outbox_enqueue_and_claim)
 	text *worker = worker_argument(fcinfo, 0);
 	Message message = message_arguments(fcinfo, 1);
 	text *queue = required_text(fcinfo, 3, "queue");
+	TupleDesc desc;
 	Work work;
 	bool leased;
 	Datum values[5];
@@ -113,7 +114,7 @@ OUTBOX_FUNCTION(outbox_enqueue_and_claim)
 	require_membership("outbox_executor");
 
 	message.leased_to = worker;
-	InitMaterializedSRF(fcinfo, 0);
+	desc = single_row_desc(fcinfo);
 	begin_work(&work, "enqueue_and_claim()");
 	write_message(&work, queue, &message);
 	leased = message.created && message.leased_to != nullptr;
@@ -124,7 +125,6 @@ OUTBOX_FUNCTION(outbox_enqueue_and_claim)
 	values[3] = from_uuid(message.lease_token);
 	values[4] = TimestampTzGetDatum(message.lease_expires_at);
 	nulls[3] = nulls[4] = !leased;
-	put_result(fcinfo, values, nulls);
 	end_work(&work);
-	return static_cast<Datum>(0);
+	return single_row(desc, values, nulls);
 }

@@ -3,6 +3,7 @@
 
 #include "table.h"
 
+#include "known_table.h"
 #include "probe.h"
 
 namespace outbox {
@@ -201,6 +202,17 @@ open_indexes(Table *table)
 }
 
 void
+use_known(Table *table, const KnownTable *known)
+{
+	memcpy(table->attno, known->attno, sizeof(table->attno));
+	table->nindexes = known->nindexes;
+	table->index_infos = known->index_infos;
+	table->indexes = static_cast<Relation *>(palloc(sizeof(Relation) * static_cast<Size>(known->nindexes)));
+	for (int i = 0; i < known->nindexes; i++)
+		table->indexes[i] = index_open(known->indexes[i], RowExclusiveLock);
+}
+
+void
 make_result_info(Table *table)
 {
 	table->result_info = makeNode(ResultRelInfo);
@@ -346,6 +358,7 @@ Table *
 wrap_table(const Shape &shape, Relation rel, int access, EState *estate)
 {
 	Table *table = static_cast<Table *>(palloc0(sizeof(Table)));
+	const KnownTable *known;
 
 	table->shape = &shape;
 	table->rel = rel;
@@ -355,14 +368,25 @@ wrap_table(const Shape &shape, Relation rel, int access, EState *estate)
 		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("outbox.%s is not an ordinary table", RelationGetRelationName(rel)),
 						errhint("Partitions of messages and attempts must be ordinary tables.")));
-	map_columns(table);
 	if (access == reads)
+	{
+		map_columns(table);
 		return table;
+	}
 	refuse_what_is_passed_over(shape, rel, access);
+	known = known_table(RelationGetRelid(rel));
+	if (known != nullptr)
+	{
+		use_known(table, known);
+		return table;
+	}
+	watch_table(RelationGetRelid(rel));
+	map_columns(table);
 	open_indexes(table);
 	table->extended = is_extended(table);
 	if (table->extended)
 		make_result_info(table);
+	remember_table(table);
 	return table;
 }
 

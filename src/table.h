@@ -61,6 +61,7 @@ struct Shape {
 	Oid own_trigger_events;		// trigger events that our own triggers use
 };
 
+constexpr int shapes = 7;
 extern const Shape queues_shape;
 extern const Shape messages_shape;
 extern const Shape attempts_shape;

@@ -146,18 +146,46 @@ lock_for(int access)
 	return access == reads ? AccessShareLock : RowExclusiveLock;
 }
 
-// By name, looked up again under the lock: the extension may have been made anew while
-// we waited for it.
+// Where the table of a shape was last. To be checked.
+Oid *
+last_oid(const Shape &shape)
+{
+	static struct {
+		const Shape *shape;
+		Oid oid;
+	} remembered[shapes];
+
+	for (auto &one : remembered)
+	{
+		if (one.shape == nullptr)
+			one.shape = &shape;
+		if (one.shape == &shape)
+			return &one.oid;
+	}
+	elog(ERROR, "more shapes than %d", shapes);
+}
+
+bool
+is_named(Relation rel, const char *name)
+{
+	return strcmp(RelationGetRelationName(rel), name) == 0 &&
+		   RelationGetNamespace(rel) == get_namespace_oid("outbox", true);
+}
+
+// By name, which is compared under the lock: the extension may have been made anew while we
+// waited for it.
 Relation
-open_named(const char *name, int access)
+open_named(const char *name, int access, Oid *last)
 {
 	for (;;)
 	{
-		Oid oid = relation_oid(name);
+		Oid oid = OidIsValid(*last) ? *last : relation_oid(name);
 		Relation rel = try_relation_open(oid, lock_for(access));
 
-		if (rel != nullptr && relation_oid(name) == oid)
+		*last = oid;
+		if (rel != nullptr && is_named(rel, name))
 			return rel;
+		*last = InvalidOid;
 		if (rel != nullptr)
 			relation_close(rel, lock_for(access));
 		AcceptInvalidationMessages();
@@ -206,7 +234,9 @@ pin_search_path()
 Relation
 open_parent(const char *name)
 {
-	return open_named(name, reads);
+	Oid last = InvalidOid;
+
+	return open_named(name, reads, &last);
 }
 
 void
@@ -259,13 +289,17 @@ end_work(Work *work)
 Table *
 open(Work *work, const Shape &shape, int access)
 {
-	return open_as(work, shape, shape.name, access);
+	Relation rel = open_named(shape.name, access, last_oid(shape));
+
+	return guarded(work, wrap_table(shape, rel, access, work->estate));
 }
 
 Table *
 open_as(Work *work, const Shape &shape, const char *name, int access)
 {
-	return guarded(work, wrap_table(shape, open_named(name, access), access, work->estate));
+	Oid last = InvalidOid;
+
+	return guarded(work, wrap_table(shape, open_named(name, access, &last), access, work->estate));
 }
 
 Table *
