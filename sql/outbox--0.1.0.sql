@@ -248,7 +248,9 @@ CREATE TABLE outbox.pending (
 	CONSTRAINT pending_lease_is_whole CHECK (pg_catalog.num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) IN (0, 4))
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX pending_due ON outbox.pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at)));
-CREATE INDEX pending_lease ON outbox.pending (lease_expires_at, claimed_by) WHERE claimed_by IS NOT NULL;
+-- One of these columns is set when all are: so that a query finds the index by whichever it names.
+CREATE INDEX pending_lease ON outbox.pending (lease_expires_at, claimed_by)
+	WHERE claimed_by IS NOT NULL OR claimed_at IS NOT NULL OR lease_expires_at IS NOT NULL;
 CREATE UNIQUE INDEX pending_key_sequence ON outbox.pending (outbox.key_digest(queue, partition_key), sequence_id)
 	WHERE sequence_id IS NOT NULL;
 COMMENT ON TABLE outbox.pending IS 'The work record of each message that has no terminal outcome yet, and its lease. In flight is a lease here, never an attempt.';
@@ -958,7 +960,7 @@ BEGIN ATOMIC
 			('outbox.pending'::regclass::oid, false, 'pending_due',
 				'(queue, priority DESC, GREATEST(next_attempt_at, lease_expires_at))'),
 			('outbox.pending'::regclass::oid, false, 'pending_lease',
-				'(lease_expires_at, claimed_by) WHERE (claimed_by IS NOT NULL)'),
+				'(lease_expires_at, claimed_by) WHERE ((claimed_by IS NOT NULL) OR (claimed_at IS NOT NULL) OR (lease_expires_at IS NOT NULL))'),
 			('outbox.pending'::regclass::oid, true, 'pending_key_sequence',
 				'(outbox.key_digest(queue, partition_key), sequence_id) WHERE (sequence_id IS NOT NULL)'),
 			('outbox.queues'::regclass::oid, true, 'primary key', '(queue)'),

@@ -224,7 +224,7 @@ CREATE VIEW m10_recovery.outbox AS
 	LEFT JOIN outbox.pending p ON p.outbox_id = m.outbox_id AND p.queue = 'm10'
 	WHERE m.queue = 'm10';
 COMMENT ON VIEW m10_recovery.outbox IS
-'The events of queue m10, past ones too. A condition on id costs one look-up; one on process_after, claimed_at or claimed_by reads no more than what is pending. Anything else, counts and processed_at IS NULL among them, reads every message there ever was. For roles that may read outbox.messages too: a function of the reader''s own in a condition may be shown messages of other queues.';
+'The events of queue m10, past ones too. A condition on id costs one look-up; one on claimed_at or claimed_by reads what is claimed; one on process_after all that is pending, and messages as the planner sees fit. Anything else, counts and processed_at IS NULL among them, reads every message there ever was. For roles that may read outbox.messages too: a function of the reader''s own in a condition may be shown messages of other queues.';
 COMMENT ON COLUMN m10_recovery.outbox.id IS 'the event''s id; NULL for a message that came by another way than publish_outbox and was never claimed';
 COMMENT ON COLUMN m10_recovery.outbox.aggregate_type IS 'kind of the thing it happened to';
 COMMENT ON COLUMN m10_recovery.outbox.aggregate_id IS 'the thing it happened to';

@@ -288,7 +288,7 @@ CREATE VIEW payment_outbox_pending WITH (security_barrier) AS
 		FROM outbox.messages m WHERE m.outbox_id = p.outbox_id) m ON m.outbox_id = p.outbox_id
 	WHERE p.queue = 'payment'::text;
 COMMENT ON VIEW payment_outbox_pending IS
-'Payments without a terminal outcome, and their leases. outbox_id, participant_id and claimed_by are found by index; instruction_id, idempotency_key, rail_type and payload are looked up row by row: narrow by the others. Lease, schedule and attempt_count can be updated, by superusers.';
+'Payments without a terminal outcome, and their leases. outbox_id, participant_id (and sequence_id with it), claimed_by and lease_expires_at are found by index. instruction_id, idempotency_key, rail_type and payload are looked up row by row: narrow by the others. Conditions on next_attempt_at and created_at, and count(*), read all that is pending; an order by these looks up each payment before it sorts: take the ids first, then the rows of these. Lease, schedule and attempt_count can be updated, by superusers.';
 COMMENT ON COLUMN payment_outbox_pending.outbox_id IS 'the payment, a UUIDv7';
 COMMENT ON COLUMN payment_outbox_pending.instruction_id IS 'the instruction: messages.aggregate_id';
 COMMENT ON COLUMN payment_outbox_pending.participant_id IS 'the participant: partition_key';
@@ -430,7 +430,7 @@ COMMENT ON TRIGGER append ON payment_outbox_attempts IS 'lets a superuser append
 CREATE VIEW participant_outbox_sequences WITH (security_barrier) AS
 	SELECT s.partition_key AS participant_id, s.next_sequence_id
 	FROM outbox.sequences s WHERE s.queue = 'payment'::text;
-COMMENT ON VIEW participant_outbox_sequences IS 'The number that the next payment of each participant will bear. Reads every key of every queue. Hidden from readers.';
+COMMENT ON VIEW participant_outbox_sequences IS 'The number that the next payment of each participant will bear. Reads every key of every queue, counts too. Hidden from readers.';
 COMMENT ON COLUMN participant_outbox_sequences.participant_id IS 'the participant';
 COMMENT ON COLUMN participant_outbox_sequences.next_sequence_id IS 'the number that the next payment will bear';
 
@@ -476,7 +476,7 @@ CREATE VIEW outbox_operational_status WITH (security_barrier) AS
 		FROM outbox.messages m WHERE m.outbox_id = o.outbox_id) m ON m.outbox_id = o.outbox_id
 	WHERE o.queue = 'payment'::text;
 COMMENT ON VIEW outbox_operational_status IS
-'One row a pending payment: its lease, its schedule, its last attempt, and what follows from them. Costs two look-ups a row read: narrow it, by outbox_id, participant_id or claimed_by.';
+'One row a pending payment: its lease, its schedule, its last attempt, and what follows from them. Costs two look-ups a row read: narrow it, by outbox_id, participant_id, claimed_by or lease_expires_at. Anything else, counts and an order among them, reads all that is pending.';
 COMMENT ON COLUMN outbox_operational_status.outbox_id IS 'the payment';
 COMMENT ON COLUMN outbox_operational_status.instruction_id IS 'its instruction';
 COMMENT ON COLUMN outbox_operational_status.participant_id IS 'its participant';

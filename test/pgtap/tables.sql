@@ -180,7 +180,7 @@ SELECT results_eq($$SELECT * FROM pg_temp.indexes('outbox.attempts_default')$$, 
 SELECT results_eq($$SELECT * FROM pg_temp.indexes('outbox.pending')$$, $$VALUES
 	('pending_due', 'USING btree (queue, priority DESC, GREATEST(next_attempt_at, lease_expires_at))'),
 	('pending_key_sequence', 'UNIQUE USING btree (outbox.key_digest(queue, partition_key), sequence_id) WHERE (sequence_id IS NOT NULL)'),
-	('pending_lease', 'USING btree (lease_expires_at, claimed_by) WHERE (claimed_by IS NOT NULL)'),
+	('pending_lease', 'USING btree (lease_expires_at, claimed_by) WHERE ((claimed_by IS NOT NULL) OR (claimed_at IS NOT NULL) OR (lease_expires_at IS NOT NULL))'),
 	('pending_pkey', 'UNIQUE USING btree (outbox_id)')$$, 'indexes of pending');
 SELECT results_eq($$SELECT relname::text COLLATE "C", d.definition FROM unnest(ARRAY['idempotency_keys', 'key_numbers', 'replays']) relname,
 		LATERAL pg_temp.constraints(('outbox.' || relname)::regclass) d ORDER BY 1$$,

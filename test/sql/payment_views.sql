@@ -91,32 +91,35 @@ SELECT count(*) FROM claim_outbox_batch(50, 'w', 3600);
 INSERT INTO outbox.attempts (outbox_id, attempt_no, state) SELECT outbox_id, 1, 'RETRYABLE' FROM outbox.messages WHERE aggregate_id LIKE 'n%';
 VACUUM ANALYZE outbox.pending, outbox.messages_default, outbox.attempts_default;
 RESET client_min_messages;
-CREATE FUNCTION t.scans(statement text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-	line text;
-	found text[];
-BEGIN
-	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || statement LOOP
-		found := found || coalesce(substring(line FROM 'Index (?:Only )?Scan (?:Backward )?using (\w+)'),
-			substring(line FROM 'Bitmap Index Scan on (\w+)'), substring(line FROM 'Seq Scan on (?:\w+)'));
-	END LOOP;
-	RETURN (SELECT string_agg(DISTINCT f, ', ' ORDER BY f) FROM unnest(found) f);
-END
-$$;
+\set helpers :testdir /sql/plans.inc
+\i :helpers
 SELECT s AS query, t.scans(replace(s, '$1', quote_literal(t.payment('n777')))) AS scans FROM (VALUES
 	(1, $$SELECT * FROM payment_outbox_pending WHERE outbox_id = $1$$),
 	(2, $$SELECT * FROM payment_outbox_pending WHERE outbox_id = ANY (ARRAY[$1, $1]::uuid[])$$),
 	(3, $$SELECT * FROM payment_outbox_pending WHERE participant_id = 'many17'$$),
 	(4, $$SELECT * FROM payment_outbox_pending WHERE participant_id = 'many17' AND sequence_id = 3$$),
 	(5, $$SELECT * FROM payment_outbox_pending WHERE claimed_by = 'w'$$),
-	(6, $$SELECT * FROM payment_outbox_pending WHERE lease_expires_at <= now() AND claimed_by IS NOT NULL$$),
+	(6, $$SELECT * FROM payment_outbox_pending WHERE lease_expires_at <= now()$$),
 	(7, $$SELECT count(*) FROM payment_outbox_pending WHERE claimed_by IS NOT NULL$$),
 	(8, $$UPDATE payment_outbox_pending SET next_attempt_at = now() WHERE outbox_id = $1$$),
 	(9, $$SELECT * FROM payment_outbox_attempts WHERE outbox_id = $1 ORDER BY attempt_no$$),
 	(10, $$SELECT count(*) FROM payment_outbox_attempts WHERE outbox_id = $1 AND state IN ('DISPATCHED', 'FAILED')$$),
 	(11, $$SELECT * FROM outbox_operational_status WHERE outbox_id = $1$$),
 	(12, $$SELECT * FROM outbox_operational_status WHERE participant_id = 'many17'$$),
-	(13, $$SELECT * FROM outbox_operational_status WHERE claimed_by = 'w'$$)) v(n, s) ORDER BY n;
+	(13, $$SELECT * FROM outbox_operational_status WHERE claimed_by = 'w'$$),
+	(14, $$SELECT * FROM outbox_operational_status WHERE lease_expires_at <= now()$$),
+	(15, $$SELECT * FROM outbox.operational_status WHERE claimed_by = 'w'$$),
+	(16, $$SELECT * FROM outbox.operational_status WHERE lease_expires_at <= now()$$)) v(n, s) ORDER BY n;
+-- What has been due longest: by the core's order of claims; from the view, by an index too where
+-- the tables are large (here: made to), the ids before their payments.
+EXPLAIN (COSTS OFF) SELECT outbox_id, next_attempt_at FROM outbox.pending WHERE queue = 'payment' AND priority = 0 AND claimed_by IS NULL
+ORDER BY greatest(next_attempt_at, lease_expires_at) LIMIT 10;
+SET enable_seqscan = off;
+SELECT s AS query, t.scans(s) AS scans FROM (VALUES
+	(1, $$SELECT outbox_id FROM payment_outbox_pending WHERE next_attempt_at <= now() ORDER BY next_attempt_at LIMIT 10$$),
+	(2, $$SELECT * FROM payment_outbox_pending WHERE outbox_id = ANY (ARRAY(SELECT outbox_id FROM payment_outbox_pending WHERE next_attempt_at <= now() ORDER BY next_attempt_at LIMIT 10))$$),
+	(3, $$SELECT count(*) FROM payment_outbox_pending WHERE claimed_by IS NULL AND next_attempt_at <= now()$$)) v(n, s) ORDER BY n;
+RESET enable_seqscan;
 -- Counts read what they count, and no more: all pending rows but not their messages; the
 -- ledger only for the counts of attempts.
 SELECT s AS query, t.scans(s) ~ 'messages' AS reads_messages, t.scans(s) ~ 'attempts' AS reads_attempts FROM (VALUES
