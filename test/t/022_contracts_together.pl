@@ -103,41 +103,62 @@ $main->safe_psql('source', q{
 	UPDATE outbox.pending SET lease_expires_at = clock_timestamp() + interval '1 day' WHERE claimed_by = 'holder';
 });
 
-# What the schemas of both say about themselves, and what is in the views, by checksum.
-sub contracts
-{
-	my ($node, $db) = @_;
-
-	return [ split /\n/, $node->safe_psql($db, q{
-		WITH member AS (
-			SELECT e.extname, d.classid, d.objid FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
-			WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND e.extname IN ('outbox_payment', 'outbox_m10'))
-		SELECT m.extname, pg_describe_object(m.classid, m.objid, 0), coalesce(obj_description(m.objid, c.relname), ''),
-			coalesce(
-				(SELECT pg_get_userbyid(relowner) || ' ' || coalesce((SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(relacl) a), '') FROM pg_class r WHERE m.classid = 'pg_class'::regclass AND r.oid = m.objid),
-				(SELECT pg_get_userbyid(proowner) || ' ' || coalesce((SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(proacl) a), '') || md5(pg_get_functiondef(p.oid)) FROM pg_proc p WHERE m.classid = 'pg_proc'::regclass AND p.oid = m.objid),
-				(SELECT pg_get_userbyid(nspowner) || ' ' || coalesce((SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(nspacl) a), '') FROM pg_namespace n WHERE m.classid = 'pg_namespace'::regclass AND n.oid = m.objid), '')
-		FROM member m JOIN pg_class c ON c.oid = m.classid
-		UNION ALL
-		SELECT m.extname, 'trigger ' || t.tgname || ' ' || t.tgenabled::text, pg_get_triggerdef(t.oid), coalesce(obj_description(t.oid, 'pg_trigger'), '')
-		FROM member m JOIN pg_trigger t ON m.classid = 'pg_class'::regclass AND t.tgrelid = m.objid
-		UNION ALL
-		SELECT m.extname, 'column ' || a.attrelid::regclass || '.' || a.attname, format_type(a.atttypid, a.atttypmod), coalesce(col_description(a.attrelid, a.attnum), '')
-		FROM member m JOIN pg_attribute a ON m.classid = 'pg_class'::regclass AND a.attrelid = m.objid AND a.attnum > 0
-		UNION ALL
-		SELECT extname, extversion, extrelocatable::text, extnamespace::regnamespace::text FROM pg_extension
-		UNION ALL SELECT 'ids', md5(string_agg(i::text, ' ' ORDER BY id)), count(*)::text, max(id)::text FROM m10_recovery.event_ids i
+# What a contract consists of, as the catalogue describes it: owners, rights, bodies, triggers,
+# comments, dependencies; and what is in its relations, by checksum.
+my %rows = (
+	outbox_m10 => q{
+		SELECT 'ids', md5(string_agg(i::text, ' ' ORDER BY id)), count(*)::text, max(id)::text FROM m10_recovery.event_ids i
 		UNION ALL SELECT 'next id', last_value::text, is_called::text, '' FROM m10_recovery.event_ids_id_seq
-		UNION ALL SELECT 'events', md5(string_agg(o::text, ' ' ORDER BY o::text)), count(*)::text, count(id)::text FROM m10_recovery.outbox o
-		UNION ALL SELECT 'payments', md5(string_agg(p::text, ' ' ORDER BY p::text)), count(*)::text, '' FROM payment_outbox_pending p
+		UNION ALL SELECT 'events', md5(string_agg(o::text, ' ' ORDER BY o::text)), count(*)::text, count(id)::text FROM m10_recovery.outbox o},
+	outbox_payment => q{
+		SELECT 'payments', md5(string_agg(p::text, ' ' ORDER BY p::text)), count(*)::text, '' FROM payment_outbox_pending p
 		UNION ALL SELECT 'attempts', md5(string_agg(p::text, ' ' ORDER BY p::text)), count(*)::text, '' FROM payment_outbox_attempts p
 		UNION ALL SELECT 'sequences', md5(string_agg(p::text, ' ' ORDER BY p::text)), count(*)::text, '' FROM participant_outbox_sequences p
+		UNION ALL SELECT 'status', pending_depth::text, leased_count::text, dispatched_count::text FROM supervisor_outbox_status});
+
+sub contract
+{
+	my ($node, $db, $extension) = @_;
+
+	return [ split /\n/, $node->safe_psql($db, qq{
+		WITH extension AS (
+			SELECT * FROM pg_extension WHERE extname = '$extension'
+		), member AS (
+			SELECT d.classid, d.objid FROM pg_depend d JOIN extension e ON e.oid = d.refobjid
+			WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
+		), owned AS (
+			SELECT 'pg_class'::regclass AS classid, oid, relowner AS owner, relacl AS acl, coalesce(reloptions::text, '') AS rest FROM pg_class
+			UNION ALL SELECT 'pg_proc'::regclass, oid, proowner, proacl, md5(pg_get_functiondef(oid)) FROM pg_proc WHERE prokind = 'f'
+			UNION ALL SELECT 'pg_namespace'::regclass, oid, nspowner, nspacl, '' FROM pg_namespace
+			UNION ALL SELECT 'pg_type'::regclass, oid, typowner, typacl, '' FROM pg_type
+			UNION ALL SELECT 'pg_event_trigger'::regclass, oid, evtowner, NULL, evtenabled::text FROM pg_event_trigger
+		)
+		SELECT pg_describe_object(m.classid, m.objid, 0), pg_get_userbyid(o.owner) || ' ' || o.rest,
+			coalesce((SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(o.acl) a), ''), coalesce(obj_description(m.objid, c.relname), '')
+		FROM member m JOIN pg_class c ON c.oid = m.classid JOIN owned o ON o.classid = m.classid AND o.oid = m.objid
+		UNION ALL
+		SELECT 'trigger ' || t.tgname || ' ' || t.tgenabled::text, t.tgrelid::regclass::text, pg_get_triggerdef(t.oid), coalesce(obj_description(t.oid, 'pg_trigger'), '')
+		FROM member m JOIN pg_trigger t ON m.classid = 'pg_class'::regclass AND t.tgrelid = m.objid
+		UNION ALL
+		SELECT 'column ' || a.attrelid::regclass || '.' || a.attname, format_type(a.atttypid, a.atttypmod), coalesce(a.attacl::text, ''), coalesce(col_description(a.attrelid, a.attnum), '')
+		FROM member m JOIN pg_attribute a ON m.classid = 'pg_class'::regclass AND a.attrelid = m.objid AND a.attnum > 0
+		UNION ALL
+		SELECT 'goes with it', pg_describe_object(d.classid, d.objid, 0), '', '' FROM pg_depend d JOIN extension e ON e.oid = d.refobjid
+		WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'x'
+		UNION ALL
+		SELECT 'extension', extversion, extrelocatable::text, extnamespace::regnamespace::text FROM extension
+		UNION ALL
+		SELECT 'member of', g.roleid::regrole::text, g.member::regrole::text, g.admin_option::text FROM pg_auth_members g
+		WHERE g.member::regrole::text ~ CASE '$extension' WHEN 'outbox_m10' THEN '^m10_' ELSE '^symphony_' END
+		UNION ALL
+		$rows{$extension}
 		ORDER BY 1, 2, 3, 4}) ];
 }
 
 my $sums = checksums($main, 'source');
 my $catalogue = catalogue($main, 'source');
-my $contracts = contracts($main, 'source');
+my $catalogue_without_payment = [ grep { !/pending_payment_participant/ } @$catalogue ];
+my %contracts = map { $_ => contract($main, 'source', $_) } sort keys %rows;
 my $held = $main->safe_psql('source', q{SELECT outbox_id, lease_token FROM outbox.pending WHERE queue = 'payment' AND claimed_by = 'holder'});
 my $event = $main->safe_psql('source', q{SELECT id FROM m10_recovery.outbox WHERE claimed_by = 'holder'});
 my $next = 1 + $main->safe_psql('source', 'SELECT last_value FROM m10_recovery.event_ids_id_seq');
@@ -145,6 +166,7 @@ my $next = 1 + $main->safe_psql('source', 'SELECT last_value FROM m10_recovery.e
 like($held, qr/^[0-9a-f-]{36}\|[0-9a-f-]{36}$/, 'a payment is held');
 like($event, qr/^\d+$/, 'an event is held');
 is($main->safe_psql('source', 'SELECT count(*) - count(id) FROM m10_recovery.outbox'), '2', 'events without an id');
+cmp_ok(scalar(@{ $contracts{$_} }), '>', 40, "$_ is described") foreach sort keys %contracts;
 cmp_ok($next - 1, '>', $main->safe_psql('source', 'SELECT count(*) FROM m10_recovery.event_ids'), 'ids have gaps');
 
 # ---------------------------------------------------------------- parts that go on working
@@ -198,11 +220,12 @@ foreach my $case ([ 'outbox_payment', 'm10' ], [ 'outbox_m10', 'payment' ], [ 'o
 	my ($dropped, $left) = @$case;
 	my $name = "without $dropped";
 	my $db = 'without_' . ($left || 'both');
-	my $before = $left ? join("\n", grep { /^outbox_$left\|/ } @$contracts) : '';
 
 	$main->safe_psql('postgres', "CREATE DATABASE $db TEMPLATE source");
 	$main->safe_psql($db, "DROP EXTENSION $dropped");
 	is_deeply(checksums($main, $db), $sums, "$name: no row of the core has changed");
+	is_deeply(catalogue($main, $db), $left eq 'payment' ? $catalogue : $catalogue_without_payment, "$name: the core has lost what was $dropped\'s, and nothing else");
+	is_deeply(contract($main, $db, "outbox_$left"), $contracts{"outbox_$left"}, "$name: outbox_$left is as it was") if $left;
 	core_works($main, $db, $name);
 	m10_works($main, $db, $name) if $left eq 'm10';
 	payment_works($main, $db, $name) if $left eq 'payment';
@@ -252,13 +275,13 @@ foreach my $case ([ $fresh, 'fresh_plain', 'plain' ], [ $fresh, 'fresh_custom', 
 	restore($node, $db, $how);
 	is_deeply(checksums($node, $db), $sums, "$db: equal rows in the core");
 	is_deeply(catalogue($node, $db), $catalogue, "$db: equal catalogue of the core");
-	is_deeply(contracts($node, $db), $contracts, "$db: equal contracts, ids and views");
+	is_deeply(contract($node, $db, $_), $contracts{$_}, "$db: equal $_, with what its relations hold") foreach sort keys %contracts;
 	is($node->safe_psql($db, q{SELECT object, problem FROM outbox.check() WHERE severity = 'error'}), '', "$db: nothing to complain of");
 }
 # A second generation, before anything has happened in the first.
 dump_of($fresh, 'fresh_custom');
 restore($fresh, 'second', 'plain');
-is_deeply(contracts($fresh, 'second'), $contracts, 'second: equal contracts, ids and views');
+is_deeply(contract($fresh, 'second', $_), $contracts{$_}, "second: equal $_, with what its relations hold") foreach sort keys %contracts;
 foreach my $case ([ $fresh, 'fresh_plain' ], [ $fresh, 'second' ], [ $main, 'main_custom' ], [ $main, 'source' ])
 {
 	my ($node, $db) = @$case;
@@ -280,6 +303,8 @@ $sums = checksums($fresh, 'fresh_custom');
 dump_of($fresh, 'fresh_custom');
 restore($fresh, 'gone', 'plain');
 is_deeply(checksums($fresh, 'gone'), $sums, 'gone: equal rows in the core');
+is_deeply(catalogue($fresh, 'gone'), $catalogue_without_payment, 'gone: equal catalogue of the core');
+is($fresh->safe_psql('gone', q{SELECT string_agg(extname, ' ') FROM pg_extension WHERE extname LIKE 'outbox_%'}), '', 'gone: without the contracts');
 core_works($fresh, 'gone', 'gone');
 
 $main->stop('fast');
