@@ -67,6 +67,11 @@ LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_merge_queue';
 COMMENT ON FUNCTION outbox.merge_queue() IS
 'Trigger function: an INSERT of a queue that exists takes over its settings, so that a restored dump keeps the settings of queues which the install script has already made.';
 
+CREATE FUNCTION outbox.pending_changed() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_pending_changed';
+COMMENT ON FUNCTION outbox.pending_changed() IS
+'Trigger function: makes claims look for rows that SQL, COPY, a restore or replication wrote where they are.';
+
 CREATE FUNCTION outbox.key_digest(queue text, partition_key text) RETURNS bytea
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_key_digest';
 COMMENT ON FUNCTION outbox.key_digest(text, text) IS
@@ -245,7 +250,8 @@ CREATE TABLE outbox.pending (
 	lease_token uuid,
 	lease_expires_at timestamptz,
 	CONSTRAINT pending_pkey PRIMARY KEY (outbox_id),
-	CONSTRAINT pending_lease_is_whole CHECK (pg_catalog.num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) IN (0, 4))
+	CONSTRAINT pending_lease_is_whole CHECK (pg_catalog.num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) IN (0, 4)),
+	CONSTRAINT pending_priority CHECK (priority BETWEEN 0 AND 15)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX pending_due ON outbox.pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at)));
 -- One of these columns is set when all are: so that a query finds the index by whichever it names.
@@ -270,6 +276,7 @@ COMMENT ON COLUMN outbox.pending.lease_expires_at IS 'lease: until when; afterwa
 COMMENT ON CONSTRAINT pending_pkey ON outbox.pending IS 'a message is pending once';
 COMMENT ON INDEX outbox.pending_pkey IS 'a message is pending once';
 COMMENT ON CONSTRAINT pending_lease_is_whole ON outbox.pending IS 'the four lease columns are all NULL or all set';
+COMMENT ON CONSTRAINT pending_priority ON outbox.pending IS 'the priorities that claims look for';
 COMMENT ON INDEX outbox.pending_due IS 'the order of claims: a row stands where it becomes claimable, so rows leased by others are not at the head';
 COMMENT ON INDEX outbox.pending_lease IS 'finds expired leases, and one worker''s leases, without reading pending';
 COMMENT ON INDEX outbox.pending_key_sequence IS 'two pending messages never share (queue, partition_key, sequence_id)';
@@ -359,6 +366,10 @@ CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON outbox.pending
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only();
 ALTER TABLE outbox.pending ENABLE ALWAYS TRIGGER append_only_truncate;
 COMMENT ON TRIGGER append_only_truncate ON outbox.pending IS 'emptying pending would lose messages';
+CREATE TRIGGER pending_changed AFTER INSERT OR UPDATE OR DELETE ON outbox.pending
+	FOR EACH ROW EXECUTE FUNCTION outbox.pending_changed();
+ALTER TABLE outbox.pending ENABLE ALWAYS TRIGGER pending_changed;
+COMMENT ON TRIGGER pending_changed ON outbox.pending IS 'the functions of the outbox do without it';
 
 ---------------------------------------------------------------- dumps
 
@@ -941,6 +952,7 @@ BEGIN ATOMIC
 		SELECT l.oid, 'outbox.append_only()'::regprocedure, g.bits, g.kind FROM ledger l CROSS JOIN guards g
 		UNION ALL
 		VALUES ('outbox.pending'::regclass::oid, 'outbox.append_only()'::regprocedure, 2 | 32, 'TRUNCATE'),
+			('outbox.pending'::regclass::oid, 'outbox.pending_changed()'::regprocedure, 1 | 4 | 8 | 16, 'INSERT, UPDATE and DELETE'),
 			('outbox.queues'::regclass::oid, 'outbox.merge_queue()'::regprocedure, 1 | 2 | 4, 'INSERT')
 	), wanted_indexes(oid, is_unique, what, definition) AS (
 		SELECT l.oid, true, 'primary key', '(outbox_id)'
@@ -976,7 +988,8 @@ BEGIN ATOMIC
 		WHERE l.parent = 'outbox.attempts'::regclass
 		UNION ALL
 		VALUES ('outbox.pending'::regclass::oid, 'pending_lease_is_whole',
-			'(num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) = ANY (ARRAY[0, 4]))')
+			'(num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) = ANY (ARRAY[0, 4]))'),
+			('outbox.pending'::regclass::oid, 'pending_priority', '((priority >= 0) AND (priority <= 15))')
 	), grants(object, owner, acl, is_core) AS (
 		SELECT o.oid::regclass::text, o.relowner, o.relacl, o.is_core FROM ours o
 		UNION ALL
@@ -1010,7 +1023,7 @@ BEGIN ATOMIC
 	UNION ALL
 	SELECT 'error', f.oid::regprocedure::text, 'is not the library''s: its triggers guard nothing'
 	FROM pg_proc f JOIN pg_language l ON l.oid = f.prolang
-	WHERE f.oid IN ('outbox.append_only()'::regprocedure, 'outbox.merge_queue()'::regprocedure)
+	WHERE f.oid IN ('outbox.append_only()'::regprocedure, 'outbox.merge_queue()'::regprocedure, 'outbox.pending_changed()'::regprocedure)
 		AND (l.lanname <> 'c' OR f.prosrc <> 'outbox_' || f.proname)
 	UNION ALL
 	SELECT DISTINCT 'error', o.oid::regclass::text,

@@ -3,6 +3,7 @@
 #include "database_commands.h"
 
 #include "background.h"
+#include "floor.h"
 #include "transaction.h"
 
 namespace outbox {
@@ -165,13 +166,25 @@ before_command(const Node *statement, ProcessUtilityContext context)
 		make_way(statement);
 }
 
+// Its rows are another transaction's, which noted nothing for now.
+bool
+is_commit_prepared(const Node *statement)
+{
+	return IsA(statement, TransactionStmt) &&
+		   reinterpret_cast<const TransactionStmt *>(statement)->kind == TRANS_STMT_COMMIT_PREPARED;
+}
+
 void
 utility(PlannedStmt *planned, const char *text, bool read_only_tree, ProcessUtilityContext context, ParamListInfo params,
 		QueryEnvironment *environment, DestReceiver *receiver, QueryCompletion *completion)
 {
+	bool commit_prepared = is_commit_prepared(planned->utilityStmt);
+
 	before_command(planned->utilityStmt, context);
 	(previous_utility != nullptr ? previous_utility : standard_ProcessUtility)(
 		planned, text, read_only_tree, context, params, environment, receiver, completion);
+	if (commit_prepared)
+		lower_all_floors();
 }
 
 }	// namespace

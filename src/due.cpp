@@ -1,23 +1,38 @@
-// See due.h. A queue is read priority by priority: one descent finds the next priority
-// in use, another its oldest due row.
+// See due.h. A queue is read priority by priority. Where it has floors they say which
+// priorities have rows; where not, one descent finds the next priority in use.
 
 #include "due.h"
+
+#include "shared.h"
 
 namespace outbox {
 
 namespace {
 
-// Goes to one end of the current priority's rows, or of those below it.
+constexpr int most_priority = priorities - 1;
+
+// Dead entries that a walk which is not a claim's looks at in one go.
+constexpr int entries_to_prove_empty = 64;
+constexpr int entries_to_next_due = 5000;
+constexpr int entries_a_sweep = 5000;
+
+// Goes to the rows of those priorities and times.
 void
-start_at(DueScan *scan, StrategyNumber level_strategy, RegProcedure level_operator, StrategyNumber time_strategy,
-		 RegProcedure time_operator, TimestampTz time)
+start_at(DueScan *scan, StrategyNumber level_strategy, RegProcedure level_operator, TimestampTz from, TimestampTz to)
 {
-	ScanKeyData keys[3];
+	ScanKeyData keys[4];
 
 	key_equals(&keys[0], scan->index, 1, F_TEXTEQ, PointerGetDatum(scan->queue->name));
 	key_compares(&keys[1], scan->index, 2, level_strategy, level_operator, Int16GetDatum(static_cast<int16>(scan->level)));
-	key_compares(&keys[2], scan->index, 3, time_strategy, time_operator, TimestampTzGetDatum(time));
-	start_probe(&scan->probe, keys, 3);
+	key_compares(&keys[2], scan->index, 3, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, TimestampTzGetDatum(from));
+	key_compares(&keys[3], scan->index, 3, BTLessEqualStrategyNumber, F_TIMESTAMPTZ_LE, TimestampTzGetDatum(to));
+	start_probe(&scan->probe, keys, 4);
+}
+
+void
+start_in_level(DueScan *scan, TimestampTz from, TimestampTz to)
+{
+	start_at(scan, BTEqualStrategyNumber, F_INT2EQ, from, to);
 }
 
 // Moves on to the greatest priority below the current one that the queue holds.
@@ -28,19 +43,41 @@ find_level(DueScan *scan)
 	bool isnull;
 
 	// The index is descending in priority: its strategies are turned round.
-	start_at(scan, BTLessStrategyNumber, F_INT2LT, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, DT_NOBEGIN);
+	start_at(scan, BTLessStrategyNumber, F_INT2LT, DT_NOBEGIN, DT_NOEND);
 	if (!next_row(&scan->probe))
 		return false;
 	scan->level = DatumGetInt16(table->get(scan->probe.slot, pending_col::priority, &isnull));
 	return true;
 }
 
+// The next priority that may hold rows, and from where on.
+bool
+move_on(DueScan *scan, TimestampTz *from)
+{
+	if (!scan->has_floors)
+	{
+		*from = DT_NOBEGIN;
+		return find_level(scan);
+	}
+	scan->level = Min(scan->level, priorities);
+	while (--scan->level >= 0)
+	{
+		*from = begin_at_due_floor(&scan->floor, scan->queue->name, scan->level);
+		if (*from != DT_NOEND)
+			return true;
+		leave_floor(&scan->floor);
+	}
+	return false;
+}
+
 bool
 next_level(DueScan *scan)
 {
-	if (!find_level(scan))
+	TimestampTz from;
+
+	if (!move_on(scan, &from))
 		return false;
-	start_at(scan, BTEqualStrategyNumber, F_INT2EQ, BTLessEqualStrategyNumber, F_TIMESTAMPTZ_LE, scan->work->now);
+	start_in_level(scan, from, scan->work->now);
 	scan->in_level = true;
 	return true;
 }
@@ -58,6 +95,18 @@ claimable_at(DueScan *scan)
 	return isnull ? next_attempt : Max(next_attempt, DatumGetTimestampTz(expiry));
 }
 
+// Nothing of the level is due.
+void
+raise_over_due(DueScan *scan)
+{
+	int entries = entries_to_prove_empty;
+
+	if (scan->floor.floor == nullptr)
+		return;
+	start_in_level(scan, scan->work->now, DT_NOEND);
+	raise_floor(&scan->floor, next_settled_within(&scan->probe, &entries) == Walk::end ? DT_NOEND : scan->work->now);
+}
+
 }	// namespace
 
 void
@@ -65,12 +114,13 @@ begin_due_scan(DueScan *scan, Work *work, const Queue *queue)
 {
 	Table *table = pending(work);
 
+	memset(scan, 0, sizeof(*scan));
 	scan->work = work;
 	scan->queue = queue;
 	scan->index = named_index(table, "pending_due");
 	scan->level = PG_INT16_MAX;
-	scan->in_level = false;
-	begin_probe(&scan->probe, table, scan->index, 3);
+	scan->has_floors = due_floor(queue->name, 0) != nullptr;
+	begin_probe(&scan->probe, table, scan->index, 4);
 }
 
 bool
@@ -83,9 +133,12 @@ next_due(DueScan *scan)
 		while (next_settled(&scan->probe, ForwardScanDirection))
 		{
 			CHECK_FOR_INTERRUPTS();
+			if (scan->floor.floor != nullptr)
+				raise_floor(&scan->floor, claimable_at(scan));
 			if (!TransactionIdIsValid(scan->probe.changer()))
 				return true;
 		}
+		raise_over_due(scan);
 		scan->in_level = false;
 	}
 }
@@ -93,6 +146,7 @@ next_due(DueScan *scan)
 void
 end_due_scan(DueScan *scan)
 {
+	leave_floor(&scan->floor);
 	end_probe(&scan->probe);
 }
 
@@ -112,17 +166,97 @@ TimestampTz
 next_due_after(Work *work, const Queue *queue, TimestampTz after)
 {
 	TimestampTz earliest = DT_NOEND;
+	TimestampTz from;
 	DueScan scan;
 
 	begin_due_scan(&scan, work, queue);
-	while (find_level(&scan))
+	remember_entries(&scan.probe);
+	while (move_on(&scan, &from))
 	{
-		start_at(&scan, BTEqualStrategyNumber, F_INT2EQ, BTGreaterStrategyNumber, F_TIMESTAMPTZ_GT, after);
-		if (next_settled(&scan.probe, ForwardScanDirection))
+		int entries = entries_to_next_due;
+		Walk walk;
+
+		leave_floor(&scan.floor);
+		start_in_level(&scan, Max(from, after == DT_NOBEGIN ? after : after + 1), DT_NOEND);
+		walk = next_settled_within(&scan.probe, &entries);
+		if (walk == Walk::row)
 			earliest = Min(earliest, claimable_at(&scan));
+		else if (walk == Walk::tired)
+			earliest = Min(earliest, DatumGetTimestampTz(entry_column(&scan.probe, 3)));
 	}
 	end_due_scan(&scan);
 	return earliest;
+}
+
+namespace {
+
+// Where the sweep of a slot's floors is: DT_NOBEGIN at the beginning.
+struct Sweep {
+	uint32 generation;
+	TimestampTz at[priorities];
+};
+
+Sweep *
+sweep_of(QueueSlot *slot)
+{
+	static Sweep *sweeps;
+	uint32 generation = pg_atomic_read_u32(&slot->generation);
+	Sweep *sweep;
+
+	if (sweeps == nullptr)
+		sweeps = static_cast<Sweep *>(
+			MemoryContextAllocZero(TopMemoryContext, sizeof(Sweep) * static_cast<Size>(shared->queue_slots)));
+	sweep = &sweeps[slot_number(slot)];
+	if (sweep->generation == generation)
+		return sweep;
+	sweep->generation = generation;
+	for (TimestampTz &at : sweep->at)
+		at = DT_NOBEGIN;
+	return sweep;
+}
+
+// One priority. Entries of one time are looked at in one go, so that the sweep moves on.
+void
+sweep_level(DueScan *scan, Floor *floor, TimestampTz *at)
+{
+	TimestampTz end = announced(&floor->at);
+	TimestampTz reached = *at;
+	Walk walk = Walk::tired;
+
+	if (end <= MIN_TIMESTAMP)
+		return;
+	start_in_level(scan, *at, end == DT_NOEND ? end : end - 1);
+	while (walk == Walk::tired && reached == *at)
+	{
+		int entries = entries_a_sweep;
+
+		CHECK_FOR_INTERRUPTS();
+		walk = next_settled_within(&scan->probe, &entries);
+		if (walk == Walk::tired)
+			reached = DatumGetTimestampTz(entry_column(&scan->probe, 3));
+	}
+	if (walk == Walk::row)
+		lower(floor, claimable_at(scan));
+	*at = walk == Walk::tired ? reached : DT_NOBEGIN;
+}
+
+}	// namespace
+
+void
+sweep_due(Work *work, const Queue *queue)
+{
+	QueueSlot *slot = shared != nullptr ? queue_slot(text_to_cstring(queue->name)) : nullptr;
+	Sweep *sweep;
+	DueScan scan;
+
+	if (slot == nullptr)
+		return;
+	sweep = sweep_of(slot);
+	begin_due_scan(&scan, work, queue);
+	remember_entries(&scan.probe);
+	for (scan.level = most_priority; scan.level >= 0; scan.level--)
+		sweep_level(&scan, &slot->due_floors[scan.level], &sweep->at[scan.level]);
+	end_due_scan(&scan);
 }
 
 }	// namespace outbox

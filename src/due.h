@@ -3,9 +3,12 @@
 // Guarantees: oldest due first within priority, highest priority first; rows that another
 // open transaction is changing are passed over. The cost does not depend on what is
 // scheduled or leased: the index holds a row where it becomes claimable,
-// greatest(next_attempt_at, lease_expires_at), so such rows stand behind the due ones.
+// greatest(next_attempt_at, lease_expires_at), so such rows stand behind the due ones. Nor
+// does it depend on finished rows that VACUUM may not remove: a walk begins at the floor
+// (floor.h), and raises it.
 #pragma once
 
+#include "floor.h"
 #include "pending_row.h"
 #include "queue.h"
 
@@ -16,8 +19,10 @@ struct DueScan {
 	const Queue *queue;
 	Relation index;
 	Probe probe;
-	int level;			// the priority that is being read; above 15 before the first
+	int level;			// the priority that is being read; above all before the first
 	bool in_level;
+	bool has_floors;
+	FloorScan floor;	// of the level
 };
 
 void begin_due_scan(DueScan *scan, Work *work, const Queue *queue);
@@ -28,7 +33,11 @@ void end_due_scan(DueScan *scan);
 bool has_due(Work *work, const Queue *queue);
 
 // The earliest time after `after` at which a row of the queue becomes claimable; DT_NOEND
-// when there is none.
+// when there is none. Where many dead entries lie, a time before which there is none.
 TimestampTz next_due_after(Work *work, const Queue *queue, TimestampTz after);
+
+// Looks on, entry by entry, for live rows below the floors, which no commit told of; how far
+// it came it remembers. Lowers the floor to the first that it finds.
+void sweep_due(Work *work, const Queue *queue);
 
 }	// namespace outbox

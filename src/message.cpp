@@ -3,6 +3,7 @@
 #include "message.h"
 
 #include "entropy.h"
+#include "floor.h"
 #include "keys.h"
 #include "lease.h"
 #include "numbers.h"
@@ -192,7 +193,13 @@ give_lease(Work *work, const Queue *queue, Message *message)
 void
 tell_of(Work *work, const Queue *queue, const Message *message)
 {
-	if (message->leased_to == nullptr)
+	bool leased = message->leased_to != nullptr;
+
+	note_due_entry(queue->name, message->priority,
+				   leased ? Max(message->due_at, message->lease_expires_at) : message->due_at);
+	if (leased)
+		note_lease_entry(message->lease_expires_at);
+	if (!leased)
 	{
 		note_due(queue->name, message->due_at, work->now);
 		return;

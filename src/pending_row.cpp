@@ -2,6 +2,7 @@
 
 #include "pending_row.h"
 
+#include "floor.h"
 #include "stop_point.h"
 #include "transaction.h"
 
@@ -88,6 +89,41 @@ hold(Work *work, PendingRow *row, Wait wait)
 	return hold_row(pending(work), &row->tid, wait);
 }
 
+namespace {
+
+// The version that was loaded: its entries live again if the transaction fails.
+void
+note_removed(Table *table, const PendingRow *row)
+{
+	using namespace pending_col;
+	auto value = [&](int column) { return row->values[table->attno[column] - 1]; };
+	TimestampTz claimable = DatumGetTimestampTz(value(next_attempt_at));
+
+	if (!row->nulls[table->attno[lease_expires_at] - 1])
+	{
+		TimestampTz expiry = DatumGetTimestampTz(value(lease_expires_at));
+
+		claimable = Max(claimable, expiry);
+		note_lease_entry_removed(expiry);
+	}
+	note_due_entry_removed(row->queue, DatumGetInt16(value(priority)), claimable);
+}
+
+void
+note_made(Table *table, const PendingRow *row)
+{
+	TimestampTz claimable = row->next_attempt_at;
+
+	if (row->leased)
+	{
+		claimable = Max(claimable, row->lease_expires_at);
+		note_lease_entry(row->lease_expires_at);
+	}
+	note_due_entry(row->queue, DatumGetInt16(row->values[table->attno[pending_col::priority] - 1]), claimable);
+}
+
+}	// namespace
+
 Changed
 store(Work *work, PendingRow *row, Wait wait)
 {
@@ -114,6 +150,11 @@ store(Work *work, PendingRow *row, Wait wait)
 	ExecStoreVirtualTuple(slot);
 	changed = update_row(table, &row->tid, slot, wait);
 	ExecDropSingleTupleTableSlot(slot);
+	if (changed == Changed::done)
+	{
+		note_removed(table, row);
+		note_made(table, row);
+	}
 	if (changed == Changed::done && row->leased)
 		note_expiry(row->lease_expires_at);
 	else if (changed == Changed::done)
@@ -124,7 +165,12 @@ store(Work *work, PendingRow *row, Wait wait)
 Changed
 remove(Work *work, PendingRow *row, Wait wait)
 {
-	return delete_row(pending(work), &row->tid, wait);
+	Table *table = pending(work);
+	Changed changed = delete_row(table, &row->tid, wait);
+
+	if (changed == Changed::done)
+		note_removed(table, row);
+	return changed;
 }
 
 }	// namespace outbox

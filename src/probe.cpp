@@ -72,6 +72,33 @@ next_settled(Probe *probe, ScanDirection direction)
 }
 
 void
+remember_entries(Probe *probe)
+{
+	probe->scan->xs_want_itup = true;
+}
+
+Walk
+next_settled_within(Probe *probe, int *entries)
+{
+	while ((*entries)-- > 0)
+	{
+		if (!probe->scan->xs_heap_continue && index_getnext_tid(probe->scan, ForwardScanDirection) == nullptr)
+			return Walk::end;
+		if (index_fetch_heap(probe->scan, probe->slot) && !TransactionIdIsValid(probe->inserter()))
+			return Walk::row;
+	}
+	return Walk::tired;
+}
+
+Datum
+entry_column(const Probe *probe, int column)
+{
+	bool isnull;
+
+	return index_getattr(probe->scan->xs_itup, column, probe->scan->xs_itupdesc, &isnull);
+}
+
+void
 end_probe(Probe *probe)
 {
 	index_endscan(probe->scan);

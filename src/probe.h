@@ -35,6 +35,13 @@ bool next_row(Probe *probe, ScanDirection direction = ForwardScanDirection);
 bool next_settled(Probe *probe, ScanDirection direction);
 void end_probe(Probe *probe);
 
+// A walk over entries most of which may be dead looks at so many of them, and can be asked how
+// far it came. For probes that remember_entries() was called for, before they start.
+enum class Walk { row, end, tired };
+void remember_entries(Probe *probe);
+Walk next_settled_within(Probe *probe, int *entries);
+Datum entry_column(const Probe *probe, int column);
+
 void key_equals(ScanKey key, Relation index, int column, RegProcedure procedure, Datum value);
 void key_compares(ScanKey key, Relation index, int column, StrategyNumber strategy, RegProcedure procedure, Datum value);
 

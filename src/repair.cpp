@@ -8,6 +8,7 @@
 #include "lease.h"
 #include "lost.h"
 #include "repair.h"
+#include "shared.h"
 #include "transaction.h"
 
 namespace outbox {
@@ -15,6 +16,10 @@ namespace outbox {
 namespace {
 
 constexpr int chunk_size = 1000;
+
+// Dead entries that a walk which repairs nothing looks at in one go.
+constexpr int entries_to_next_expiry = 5000;
+constexpr int entries_a_sweep = 20000;
 
 struct Repaired {
 	PendingRow *row;	// as found
@@ -35,29 +40,50 @@ is_wanted(const List *queues, const text *queue)
 	return false;
 }
 
+// Leases by their expiry.
 void
-begin_expired_probe(Probe *probe, Work *work, StrategyNumber from_strategy, RegProcedure from_operator, TimestampTz from,
-					TimestampTz to)
+begin_lease_probe(Probe *probe, Work *work, TimestampTz from, TimestampTz to)
 {
 	Table *table = pending(work);
 	Relation index = named_index(table, "pending_lease");
 	ScanKeyData keys[2];
 
-	key_compares(&keys[0], index, 1, from_strategy, from_operator, TimestampTzGetDatum(from));
+	key_compares(&keys[0], index, 1, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, TimestampTzGetDatum(from));
 	key_compares(&keys[1], index, 1, BTLessEqualStrategyNumber, F_TIMESTAMPTZ_LE, TimestampTzGetDatum(to));
 	begin_probe(probe, table, index, 2);
+	remember_entries(probe);
 	start_probe(probe, keys, 2);
+}
+
+TimestampTz
+expiry_in(const Probe *probe)
+{
+	bool isnull;
+
+	return DatumGetTimestampTz(probe->table->get(probe->slot, pending_col::lease_expires_at, &isnull));
+}
+
+// A walk that does not begin at the floor cannot raise it.
+TimestampTz
+begin_of_walk(RepairScan *scan)
+{
+	TimestampTz bottom = begin_at_lease_floor(&scan->floor);
+
+	if (scan->from > bottom)
+		leave_floor(&scan->floor);
+	return Max(scan->from, bottom);
 }
 
 // The next expired lease that no open transaction is changing; nullptr at the end.
 Repaired *
-next_expired(Work *work, const RepairScan *scan, Probe *probe)
+next_expired(Work *work, RepairScan *scan, Probe *probe)
 {
 	while (next_settled(probe, ForwardScanDirection))
 	{
 		Repaired *lease;
 
 		CHECK_FOR_INTERRUPTS();
+		raise_floor(&scan->floor, expiry_in(probe));
 		if (TransactionIdIsValid(probe->changer()))
 			continue;
 		lease = static_cast<Repaired *>(palloc0(sizeof(Repaired)));
@@ -65,11 +91,12 @@ next_expired(Work *work, const RepairScan *scan, Probe *probe)
 		if (lease->row->leased && is_wanted(scan->queues, lease->row->queue))
 			return lease;
 	}
+	raise_floor(&scan->floor, work->now);
 	return nullptr;
 }
 
 List *
-gather_expired(Work *work, const RepairScan *scan, Probe *probe, int most)
+gather_expired(Work *work, RepairScan *scan, Probe *probe, int most)
 {
 	List *found = NIL;
 	Repaired *lease;
@@ -191,7 +218,7 @@ repair(Work *work, RepairScan *scan)
 	Probe probe;
 
 	scan->repaired = 0;
-	begin_expired_probe(&probe, work, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, scan->from, work->now);
+	begin_lease_probe(&probe, work, begin_of_walk(scan), work->now);
 	// Rows that cannot be repaired do not count: the scan goes on behind them.
 	do
 	{
@@ -201,21 +228,55 @@ repair(Work *work, RepairScan *scan)
 		scan->repaired += answer(work, found, scan->result);
 	} while (found != NIL && !scan->whole_expiries && scan->repaired < scan->most);
 	scan->more = !probe.ended;
+	leave_floor(&scan->floor);
 	end_probe(&probe);
 }
 
 TimestampTz
 next_expiry_after(Work *work, TimestampTz after)
 {
+	int entries = entries_to_next_expiry;
 	TimestampTz earliest = DT_NOEND;
 	Probe probe;
-	bool isnull;
+	Walk walk;
 
-	begin_expired_probe(&probe, work, BTGreaterStrategyNumber, F_TIMESTAMPTZ_GT, after, DT_NOEND);
-	if (next_settled(&probe, ForwardScanDirection))
-		earliest = DatumGetTimestampTz(pending(work)->get(probe.slot, pending_col::lease_expires_at, &isnull));
+	begin_lease_probe(&probe, work, after + 1, DT_NOEND);
+	walk = next_settled_within(&probe, &entries);
+	if (walk == Walk::row)
+		earliest = expiry_in(&probe);
+	else if (walk == Walk::tired)
+		earliest = DatumGetTimestampTz(entry_column(&probe, 1));
 	end_probe(&probe);
 	return earliest;
+}
+
+void
+sweep_leases(Work *work)
+{
+	static TimestampTz at = DT_NOBEGIN;
+	DatabaseSlot *database = my_database();
+	TimestampTz end = database != nullptr ? announced(&database->lease_floor.at) : DT_NOBEGIN;
+	TimestampTz reached = at;
+	Walk walk = Walk::tired;
+	Probe probe;
+
+	if (end <= MIN_TIMESTAMP)
+		return;
+	begin_lease_probe(&probe, work, at, end - 1);
+	// Entries of one time are looked at in one go, so that the sweep moves on.
+	while (walk == Walk::tired && reached == at)
+	{
+		int entries = entries_a_sweep;
+
+		CHECK_FOR_INTERRUPTS();
+		walk = next_settled_within(&probe, &entries);
+		if (walk == Walk::tired)
+			reached = DatumGetTimestampTz(entry_column(&probe, 1));
+	}
+	if (walk == Walk::row)
+		lower(&database->lease_floor, expiry_in(&probe));
+	at = walk == Walk::tired ? reached : DT_NOBEGIN;
+	end_probe(&probe);
 }
 
 }	// namespace outbox

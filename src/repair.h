@@ -2,6 +2,7 @@
 #pragma once
 
 #include "boundary.h"
+#include "floor.h"
 #include "queue.h"
 
 namespace outbox {
@@ -24,11 +25,17 @@ struct RepairScan {
 	// answered
 	int repaired;
 	bool more;				// there may be more
+
+	FloorScan floor;
 };
 
 void repair(Work *work, RepairScan *scan);
 
-// The earliest expiry of a lease after `after`; DT_NOEND when there is none.
+// The earliest expiry of a lease after `after`; DT_NOEND when there is none. Where many dead
+// entries lie, a time before which there is none.
 TimestampTz next_expiry_after(Work *work, TimestampTz after);
+
+// As sweep_due, for leases.
+void sweep_leases(Work *work);
 
 }	// namespace outbox

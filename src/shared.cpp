@@ -48,6 +48,7 @@ init_database(DatabaseSlot *slot)
 	pg_atomic_init_u64(&slot->look_at, static_cast<uint64>(DT_NOEND));
 	pg_atomic_init_u64(&slot->expires_at, static_cast<uint64>(DT_NOEND));
 	ConditionVariableInit(&slot->claimable);
+	init_floor(&slot->lease_floor, static_cast<uint32>(GetCurrentTimestamp()));
 	memset(&slot->report, 0, sizeof(slot->report));
 	memset(&slot->maintenance, 0, sizeof(slot->maintenance));
 }
@@ -67,6 +68,7 @@ init_queue(QueueSlot *slot)
 		pg_atomic_init_u64(&counter, 0);
 	pg_atomic_init_u64(&slot->wakeup_delay_sum_us, 0);
 	slot->reset_at = 0;
+	init_floors(slot->due_floors, pg_atomic_read_u32(&slot->generation));
 }
 
 void
@@ -185,6 +187,7 @@ database_slot(Oid database, bool make)
 	if (slot == nullptr && make && (slot = find_database(InvalidOid)) != nullptr)
 	{
 		init_database(slot);
+		pg_write_barrier();
 		slot->database = database;
 	}
 	LWLockRelease(shared->lock);
@@ -196,8 +199,8 @@ my_database()
 {
 	static DatabaseSlot *mine;
 
-	if (mine == nullptr || mine->database != MyDatabaseId)
-		mine = database_slot(MyDatabaseId, false);
+	if (shared != nullptr && (mine == nullptr || mine->database != MyDatabaseId))
+		mine = find_database(MyDatabaseId);
 	return mine;
 }
 

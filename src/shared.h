@@ -9,6 +9,7 @@
 // All of it is absent (shared == nullptr) unless the library was preloaded.
 #pragma once
 
+#include "floor.h"
 #include "pg.h"
 
 namespace outbox {
@@ -79,6 +80,7 @@ struct QueueSlot {
 	pg_atomic_uint64 wakeup_delay[wakeup_buckets];
 	pg_atomic_uint64 wakeup_delay_sum_us;
 	TimestampTz reset_at;
+	Floor due_floors[priorities];	// of the index pending_due
 };
 
 struct DatabaseSlot {
@@ -92,6 +94,7 @@ struct DatabaseSlot {
 	pg_atomic_uint64 look_at;		// at that time the worker looks through all queues
 	pg_atomic_uint64 expires_at;	// the earliest lease expiry that was announced
 	ConditionVariable claimable;	// told with each notification
+	Floor lease_floor;				// of the index pending_lease
 	Report report;
 	Report maintenance;
 };
@@ -115,6 +118,7 @@ extern Shared *shared;
 void request_shared_memory();
 
 // The slot of this session's database; nullptr when there is no room or no shared memory.
+// Takes no lock: a slot that has our database keeps it while we are connected.
 DatabaseSlot *my_database();
 // Any database's, made if need be. Only the launcher and what precedes a CREATE EXTENSION
 // make slots.

@@ -16,6 +16,7 @@ constexpr int most_points = 16;
 struct Point {
 	char name[NAMEDATALEN];
 	pg_atomic_uint32 armed;
+	pg_atomic_uint32 only;		// stops the process of that number, 0 = all
 	pg_atomic_uint32 reached;	// by the process of that number
 };
 
@@ -71,7 +72,10 @@ stop_point(const char *name)
 {
 	Point *point = find(name);
 
-	if (point == nullptr || pg_atomic_read_u32(&point->armed) == 0)
+	uint32 only = point != nullptr ? pg_atomic_read_u32(&point->only) : 0;
+
+	if (point == nullptr || pg_atomic_read_u32(&point->armed) == 0 ||
+		(only != 0 && only != static_cast<uint32>(MyProcPid)))
 		return;
 	pg_atomic_write_u32(&point->reached, static_cast<uint32>(MyProcPid));
 	while (pg_atomic_read_u32(&point->armed) != 0 && PostmasterIsAlive())
@@ -97,6 +101,7 @@ OUTBOX_FUNCTION(outbox_stop_point_arm)
 	if (point == nullptr)
 		elog(ERROR, "no room for stop point %s", name);
 	strlcpy(point->name, name, sizeof(point->name));
+	pg_atomic_write_u32(&point->only, static_cast<uint32>(PG_GETARG_INT32(1)));
 	pg_atomic_write_u32(&point->armed, 1);
 	PG_RETURN_VOID();
 }

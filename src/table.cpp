@@ -53,7 +53,7 @@ const Shape pending_shape = {
 	 "next_attempt_at", "created_at", "claimed_by", "claimed_at", "lease_token", "lease_expires_at"},
 	{UUIDOID, TEXTOID, INT2OID, TEXTOID, INT8OID, INT4OID, INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, TIMESTAMPTZOID,
 	 UUIDOID, TIMESTAMPTZOID},
-	13, bits({0, 1, 2, 5, 7, 8}), {"pending_lease_is_whole"}, 4, 0};
+	13, bits({0, 1, 2, 5, 7, 8}), {"pending_lease_is_whole", "pending_priority"}, 4, inserts | updates | deletes};
 const Shape idempotency_keys_shape = {
 	"idempotency_keys", {"digest", "queue", "outbox_id"}, {BYTEAOID, TEXTOID, UUIDOID}, 3, bits({0, 1, 2}), {}, 1, 0};
 const Shape key_numbers_shape = {

@@ -2,6 +2,7 @@
 
 #include "transaction.h"
 
+#include "floor.h"
 #include "stop_point.h"
 
 namespace outbox {
@@ -241,7 +242,7 @@ tell_launcher()
 }
 
 void
-at_transaction_event(XactEvent event, void *)
+act_at(XactEvent event)
 {
 	switch (event)
 	{
@@ -251,17 +252,14 @@ at_transaction_event(XactEvent event, void *)
 				OUTBOX_STOP_POINT("after_pre_commit");
 			break;
 		case XACT_EVENT_COMMIT:
+			lower_floors();
 			tell_worker();
 			tell_launcher();
-			notes = nothing;
 			break;
 		case XACT_EVENT_ABORT:
 			tell_launcher();
-			notes = nothing;
 			break;
 		case XACT_EVENT_PREPARE:
-			notes = nothing;
-			break;
 		case XACT_EVENT_PRE_PREPARE:
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 		case XACT_EVENT_PARALLEL_COMMIT:
@@ -271,8 +269,21 @@ at_transaction_event(XactEvent event, void *)
 }
 
 void
+at_transaction_event(XactEvent event, void *)
+{
+	act_at(event);
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
+		return;
+	give_up_raising();
+	forget_entries();
+	notes = nothing;
+}
+
+void
 at_subtransaction_event(SubXactEvent event, SubTransactionId, SubTransactionId, void *)
 {
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		give_up_raising();
 	if (notes.first == nullptr)
 		return;
 	if (event == SUBXACT_EVENT_ABORT_SUB)

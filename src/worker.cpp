@@ -8,10 +8,10 @@
 // steps fail each for itself and are tried again after a growing pause; the log has one
 // line when trouble begins and one when it ends.
 //
-// Shape: commits raise a flag per queue and lower announced times (transaction.cpp); the
-// worker takes them, and publishes until when it sleeps before it looks at them for the
-// last time. Whoever announces something earlier sees that time and sets the latch: with
-// full barriers on both sides, one of the two notices the other.
+// Shape: commits raise a flag per queue and lower announced times (transaction.cpp); the worker
+// takes them, and publishes until when it sleeps before it looks at them for the last time.
+// Whoever announces something earlier sees that time and sets the latch: with full barriers
+// on both sides, one of the two notices the other.
 
 #include "due.h"
 #include "maintenance.h"
@@ -122,6 +122,13 @@ take_flags(bool all)
 }
 
 void
+report_notified(int64 queues)
+{
+	change_report(&worker.slot->report, [&](Report *report) { report->notified += queues; });
+	ConditionVariableBroadcast(&worker.slot->claimable);
+}
+
+void
 count_sent(const List *sent)
 {
 	TimestampTz now = GetCurrentTimestamp();
@@ -136,14 +143,14 @@ count_sent(const List *sent)
 		pg_atomic_fetch_add_u64(&sending->queue->wakeup_delay[bucket(wakeup_bounds_us, delay_us)], 1);
 		pg_atomic_fetch_add_u64(&sending->queue->wakeup_delay_sum_us, delay_us);
 	}
-	change_report(&worker.slot->report, [&](Report *report) { report->notified += list_length(sent); });
+	report_notified(list_length(sent));
 }
 
 // all: also queues that are gathering, because this is the last time.
 void
 notify_listeners(bool all)
 {
-	List *taken;
+	List *taken = NIL;
 	ListCell *cell;
 
 	if (is_resting(&worker.notify))
@@ -159,7 +166,6 @@ notify_listeners(bool all)
 		}))
 	{
 		count_sent(taken);
-		ConditionVariableBroadcast(&worker.slot->claimable);
 		return;
 	}
 	foreach (cell, taken)
@@ -217,6 +223,8 @@ repair_leases()
 
 		scan.by = cstring_to_text(name_in_ledger);
 		begin_work(&work, name_in_ledger);
+		if (scan.from == DT_NOBEGIN)
+			sweep_leases(&work);
 		repair(&work, &scan);
 		next = scan.more ? work.now : next_expiry_after(&work, work.now);
 		looked_at = work.now;
@@ -249,8 +257,8 @@ tell_of(const Work *work, const Queue *queue)
 	}
 }
 
-// Slots of queues that are not in the table, nor were at the last look: made in a transaction
-// that was rolled back, say, or deleted by hand. Their places are given to others.
+// Queues that are not in the table, nor were at the last look, give their places to others: made
+// in a transaction that was rolled back, say.
 void
 let_go_of_missing()
 {
@@ -275,6 +283,7 @@ look_at_all(Work *work)
 		TimestampTz next = queue->paused ? DT_NOEND : next_due_after(work, queue, work->now);
 
 		CHECK_FOR_INTERRUPTS();
+		sweep_due(work, queue);
 		if (!queue->paused && has_due(work, queue))
 			tell_of(work, queue);
 		if (slot == nullptr)
@@ -332,10 +341,7 @@ look_for_due(bool all)
 	});
 
 	if (told && worker.told_directly > 0)
-	{
-		change_report(&worker.slot->report, [](Report *report) { report->notified += worker.told_directly; });
-		ConditionVariableBroadcast(&worker.slot->claimable);
-	}
+		report_notified(worker.told_directly);
 	if (told && all)
 		worker.last_look = steady_us();
 	else if (all)
@@ -433,12 +439,6 @@ next_due()
 	return earliest;
 }
 
-TimestampTz
-next_expiry()
-{
-	return Min(worker.next_expiry, announced(&worker.slot->expires_at));
-}
-
 // Microseconds until something is to be done of which nobody wakes us.
 int64
 time_to_sleep()
@@ -452,7 +452,7 @@ time_to_sleep()
 		us = Min(us, worker.look.retry_at - steady);
 	if (!worker.left_alone)
 	{
-		us = Min(us, until(&worker.repair, next_expiry(), now));
+		us = Min(us, until(&worker.repair, Min(worker.next_expiry, announced(&worker.slot->expires_at)), now));
 		us = Min(us, until(&worker.due, next_due(), now));
 		if (look_at != DT_NOEND)
 			us = Min(us, Max(until(&worker.due, look_at, now), worker.last_look + least_look_pause_us - steady));

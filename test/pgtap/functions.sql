@@ -22,7 +22,7 @@ SELECT results_eq(
 	$$SELECT proname::text COLLATE "C", count(*) FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace GROUP BY 1 ORDER BY 1$$,
 	$$SELECT name COLLATE "C", 1::bigint FROM unnest(ARRAY['alter_queue', 'backoff', 'cancel', 'check', 'claim', 'complete', 'complete_batch', 'create_queue', 'drop_queue',
 		'enqueue', 'enqueue_and_claim', 'enqueue_batch', 'maintain', 'pause', 'release', 'renew', 'repair_expired_leases', 'replay', 'resume', 'state_diagram',
-		'prometheus', 'reset_stats', 'take_number', 'wait_for_work', 'queue_stats', 'worker_status', 'append_only', 'key_digest', 'merge_queue']) name ORDER BY 1$$,
+		'prometheus', 'reset_stats', 'take_number', 'wait_for_work', 'queue_stats', 'worker_status', 'append_only', 'key_digest', 'merge_queue', 'pending_changed']) name ORDER BY 1$$,
 	'the functions, one signature each');
 
 -- Producer.

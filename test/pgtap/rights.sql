@@ -73,6 +73,7 @@ SELECT results_eq($$
 	('maintain',                        '',        '',        'EXECUTE', '',        '',        ''),
 	('merge_queue',                     '',        '',        '',        '',        '',        ''),
 	('pause',                           '',        '',        'EXECUTE', '',        '',        ''),
+	('pending_changed',                 '',        '',        '',        '',        '',        ''),
 	('prometheus',                      '',        '',        'EXECUTE', 'EXECUTE', 'EXECUTE', ''),
 	('queue_stats',                     '',        '',        'EXECUTE', 'EXECUTE', 'EXECUTE', ''),
 	('release',                         '',        'EXECUTE', '',        '',        '',        ''),

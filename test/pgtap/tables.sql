@@ -172,7 +172,8 @@ SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.attempts_default')
 	('attempts_number', 'CHECK ((attempt_no >= 1))')$$, 'constraints of attempts_default');
 SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.pending')$$, $$VALUES
 	('pending_lease_is_whole', 'CHECK ((num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) = ANY (ARRAY[0, 4])))'),
-	('pending_pkey', 'PRIMARY KEY (outbox_id)')$$, 'constraints of pending: the lease columns are all NULL or all set');
+	('pending_pkey', 'PRIMARY KEY (outbox_id)'),
+	('pending_priority', 'CHECK (((priority >= 0) AND (priority <= 15)))')$$, 'constraints of pending: the lease columns are all NULL or all set');
 SELECT results_eq($$SELECT * FROM pg_temp.indexes('outbox.attempts_default')$$, $$VALUES
 	('attempts_default_failed', 'USING btree (outbox_id) WHERE (state = ''FAILED''::outbox.attempt_state)'),
 	('attempts_default_one_terminal_per_outbox', 'UNIQUE USING btree (outbox_id) WHERE (state = ANY (ARRAY[''DISPATCHED''::outbox.attempt_state, ''FAILED''::outbox.attempt_state]))'),
@@ -207,6 +208,7 @@ SELECT results_eq($$SELECT tgrelid::regclass::text COLLATE "C", tgname::text COL
 	('outbox.messages_default', 'append_only_leaf', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
 	('outbox.messages_default', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
 	('outbox.pending', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.pending', 'pending_changed', 'AFTER INSERT OR DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.pending_changed()', 'A'),
 	('outbox.queues', 'merge_queue', 'BEFORE INSERT FOR EACH ROW EXECUTE FUNCTION outbox.merge_queue()', 'A')$$, 'the triggers');
 
 -- What is there from the start.

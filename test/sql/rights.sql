@@ -70,6 +70,7 @@ BEGIN
 		('key_digest', $v$SELECT outbox.key_digest('a', 'b')$v$),
 		('append_only', $v$SELECT outbox.append_only()$v$),
 		('merge_queue', $v$SELECT outbox.merge_queue()$v$),
+		('pending_changed', $v$SELECT outbox.pending_changed()$v$),
 		('SELECT queues', $v$SELECT * FROM outbox.queues$v$),
 		('SELECT messages', $v$SELECT * FROM outbox.messages$v$),
 		('SELECT pending', $v$SELECT * FROM outbox.pending$v$),

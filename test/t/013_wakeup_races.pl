@@ -21,10 +21,8 @@ my $listener = listener($node);
 my $producer = session($node);
 my $producer_pid = $producer->query_safe('SELECT pg_backend_pid()');
 
+make_stop_points($node);
 $node->safe_psql('postgres', q{
-	CREATE FUNCTION arm(text) RETURNS void LANGUAGE c AS 'outbox', 'outbox_stop_point_arm';
-	CREATE FUNCTION reached(text) RETURNS int LANGUAGE c AS 'outbox', 'outbox_stop_point_reached';
-	CREATE FUNCTION release(text) RETURNS void LANGUAGE c AS 'outbox', 'outbox_stop_point_release';
 	SELECT outbox.create_queue(q, repair_delay => '0') FROM unnest(ARRAY['end', 'a', 'b']) q;
 	SELECT outbox.create_queue('q' || i) FROM generate_series(1, 20) i});
 wait_for_worker($node);
@@ -43,32 +41,6 @@ sub quiet
 	heard($listener);
 	$node->safe_psql('postgres', q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending});
 	return wait_for_worker($node);
-}
-
-sub arm
-{
-	my ($point) = @_;
-
-	$node->safe_psql('postgres', "SELECT arm('$point')");
-	return;
-}
-
-# Until that process, or any other than the last one that was ended there, stands there.
-sub stands_at
-{
-	my ($point, $pid) = @_;
-
-	wait_until(defined $pid ? "SELECT reached('$point') = $pid"
-		: "SELECT count(*) = 1 FROM pg_stat_activity WHERE pid = reached('$point')");
-	return;
-}
-
-sub release
-{
-	my ($point) = @_;
-
-	$node->safe_psql('postgres', "SELECT release('$point')");
-	return;
 }
 
 sub enqueue
@@ -96,13 +68,13 @@ sub end_worker
 {
 	my $old = quiet();
 
-	arm('after_pre_commit');
+	arm($node, 'after_pre_commit');
 	$producer->query_safe(q{BEGIN; SELECT outbox.enqueue('e', '1', 'a')});
 	start_query($producer, 'COMMIT');
-	stands_at('after_pre_commit', $producer_pid);
+	stands_at($node, 'after_pre_commit', $producer_pid);
 	end_worker($old);
 	my $new = wait_for_worker($node, other => $old);
-	release('after_pre_commit');
+	release($node, 'after_pre_commit');
 	result_of($producer);
 	is(hear($listener, 'a')->[1], $new, 'the worker ends between PRE_COMMIT and COMMIT: the next one tells');
 }
@@ -111,16 +83,16 @@ sub end_worker
 {
 	my $old = quiet();
 
-	arm('worker_before_attach');
+	arm($node, 'worker_before_attach');
 	end_worker($old);
-	stands_at('worker_before_attach');
-	arm('after_pre_commit');
+	stands_at($node, 'worker_before_attach');
+	arm($node, 'after_pre_commit');
 	$producer->query_safe(q{BEGIN; SELECT outbox.enqueue('e', '1', 'a')});
 	start_query($producer, 'COMMIT');
-	stands_at('after_pre_commit', $producer_pid);
-	release('worker_before_attach');
+	stands_at($node, 'after_pre_commit', $producer_pid);
+	release($node, 'worker_before_attach');
 	my $new = wait_for_worker($node, other => $old);
-	release('after_pre_commit');
+	release($node, 'after_pre_commit');
 	result_of($producer);
 	is(hear($listener, 'a')->[1], $producer_pid, 'a worker comes between PRE_COMMIT and COMMIT: the transaction tells');
 }
@@ -129,14 +101,14 @@ sub end_worker
 {
 	my $old = quiet();
 
-	arm('worker_before_attach');
+	arm($node, 'worker_before_attach');
 	end_worker($old);
-	stands_at('worker_before_attach');
+	stands_at($node, 'worker_before_attach');
 	$producer->query_safe(q{SELECT outbox.enqueue('e', '1', 'a')});
 	is(hear($listener, 'a')->[1], $producer_pid, 'while a worker is on its way the transaction tells for itself');
 	$listener->{heard} = [];
 	enqueue('b', q{, deliver_at => clock_timestamp() + interval '300 ms'});
-	release('worker_before_attach');
+	release($node, 'worker_before_attach');
 	my $new = wait_for_worker($node, other => $old);
 	is(hear($listener, 'b')->[1], $new, '... and the worker what was scheduled meanwhile');
 }
@@ -145,11 +117,11 @@ sub end_worker
 {
 	my $old = quiet();
 
-	arm('worker_before_send');
+	arm($node, 'worker_before_send');
 	enqueue('a');
-	stands_at('worker_before_send', $old);
+	stands_at($node, 'worker_before_send', $old);
 	end_worker($old);
-	release('worker_before_send');
+	release($node, 'worker_before_send');
 	my $new = wait_for_worker($node, other => $old);
 	is(hear($listener, 'a')->[1], $new, 'the worker ends with the flag in its hand: the next one tells');
 }
@@ -158,15 +130,15 @@ sub end_worker
 {
 	my $old = quiet();
 
-	arm('commit_before_flag');
+	arm($node, 'commit_before_flag');
 	start_query($producer, q{SELECT outbox.enqueue('e', '1', 'a')});
-	stands_at('commit_before_flag', $producer_pid);
+	stands_at($node, 'commit_before_flag', $producer_pid);
 	is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.pending WHERE queue = 'a'}), '1', 'a message is visible before the flag is raised');
 	is(join(' ', map { $_->[0] } @{ $listener->{heard} }), '', '... and not told of');
 	end_worker($old);
 	# The next one finds it, tells itself at its commit, and stops there as well.
 	wait_until(qq{SELECT count(*) = 1 FROM outbox.workers WHERE kind = 'worker' AND pid <> $old AND pid = reached('commit_before_flag')});
-	release('commit_before_flag');
+	release($node, 'commit_before_flag');
 	result_of($producer);
 	my $new = wait_for_worker($node, other => $old);
 	is(hear($listener, 'a')->[1], $new, '... by the next worker, in the end');
@@ -178,11 +150,11 @@ sub end_worker
 {
 	my $worker = quiet();
 
-	arm('worker_before_collect');
+	arm($node, 'worker_before_collect');
 	enqueue('a');
-	stands_at('worker_before_collect', $worker);
+	stands_at($node, 'worker_before_collect', $worker);
 	enqueue($_) foreach 'b', 'a', 'a';
-	release('worker_before_collect');
+	release($node, 'worker_before_collect');
 	is(heard($listener), 'a b', 'commits before the worker collects: one notification per queue');
 }
 
@@ -190,11 +162,11 @@ sub end_worker
 {
 	my $worker = quiet();
 
-	arm('worker_before_send');
+	arm($node, 'worker_before_send');
 	enqueue('a');
-	stands_at('worker_before_send', $worker);
+	stands_at($node, 'worker_before_send', $worker);
 	enqueue($_) foreach 'b', 'a', 'a';
-	release('worker_before_send');
+	release($node, 'worker_before_send');
 	is(heard($listener), 'a a b', 'commits between collecting and sending: a notification of their own');
 }
 
@@ -219,11 +191,11 @@ foreach my $case (
 	my ($name, $do, $wait) = @$case;
 	my $worker = quiet();
 
-	arm('worker_before_sleep');
+	arm($node, 'worker_before_sleep');
 	enqueue('b');
-	stands_at('worker_before_sleep', $worker);
+	stands_at($node, 'worker_before_sleep', $worker);
 	$do->();
-	release('worker_before_sleep');
+	release($node, 'worker_before_sleep');
 	$wait->();
 	pass("$name, while the worker is about to sleep");
 }
@@ -231,11 +203,11 @@ foreach my $case (
 # The time of a scheduled message passes between its commit and its announcement.
 {
 	quiet();
-	arm('commit_before_flag');
+	arm($node, 'commit_before_flag');
 	start_query($producer, "SELECT outbox.enqueue('e', '1', 'a', deliver_at => $soon)");
-	stands_at('commit_before_flag', $producer_pid);
+	stands_at($node, 'commit_before_flag', $producer_pid);
 	wait_until(q{SELECT next_attempt_at < clock_timestamp() FROM outbox.pending WHERE queue = 'a'});
-	release('commit_before_flag');
+	release($node, 'commit_before_flag');
 	result_of($producer);
 	is(heard($listener), 'a', 'a message that falls due between commit and flag: told, once');
 }
@@ -246,12 +218,12 @@ foreach my $case (
 {
 	my $worker = quiet();
 
-	arm('worker_before_repair');
+	arm($node, 'worker_before_repair');
 	$node->safe_psql('postgres', q{SELECT outbox.enqueue_and_claim('gone', 'e', '1', 'a', lease => '300 ms')});
-	stands_at('worker_before_repair', $worker);
+	stands_at($node, 'worker_before_repair', $worker);
 	is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.claim('next', 1, lease => '1 h', queues => ARRAY['a'])}), '1',
 		'a claim takes a lease that the worker is about to take back');
-	release('worker_before_repair');
+	release($node, 'worker_before_repair');
 	heard($listener);
 	wait_for_worker($node);
 	is($node->safe_psql('postgres', q{
@@ -263,11 +235,11 @@ foreach my $case (
 {
 	my $old = quiet();
 
-	arm('worker_before_repair');
+	arm($node, 'worker_before_repair');
 	$node->safe_psql('postgres', q{SELECT outbox.enqueue_and_claim('gone', 'e', '1', 'a', lease => '300 ms')});
-	stands_at('worker_before_repair', $old);
+	stands_at($node, 'worker_before_repair', $old);
 	end_worker($old);
-	release('worker_before_repair');
+	release($node, 'worker_before_repair');
 	wait_until(q{SELECT count(*) = 1 FROM outbox.attempts JOIN outbox.pending USING (outbox_id) WHERE queue = 'a' AND recorded_by = 'outbox worker'});
 	is($node->safe_psql('postgres', q{SELECT attempt_count, claimed_by FROM outbox.pending WHERE queue = 'a'}), '1|',
 		'the worker ends before it takes a lease back: the next one does');
@@ -283,13 +255,13 @@ foreach my $case (
 	$node->safe_psql('postgres', 'CREATE DATABASE forgotten');
 	$node->safe_psql('forgotten', 'CREATE EXTENSION outbox');
 	wait_for_worker($node, database => 'forgotten');
-	arm('launcher_before_attach');
+	arm($node, 'launcher_before_attach');
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($launcher)");
-	stands_at('launcher_before_attach');
+	stands_at($node, 'launcher_before_attach');
 	$node->safe_psql('postgres', 'DROP DATABASE forgotten');
 	is($node->safe_psql('postgres', "SELECT count(*) $nameless"), '1',
 		'a database is dropped while there is no launcher: outbox.workers has it still');
-	release('launcher_before_attach');
+	release($node, 'launcher_before_attach');
 	wait_until("SELECT count(*) = 0 $nameless");
 	pass('... until there is one');
 	wait_for_worker($node);
@@ -316,7 +288,7 @@ foreach my $case (
 	$node->safe_psql('postgres', qq{
 		CREATE TABLE control AS SELECT false AS stop;
 		DO \$\$ BEGIN FOR i IN 1 .. 2000 LOOP PERFORM $renew; COMMIT; END LOOP; END \$\$});
-	arm('find_pending_missed');
+	arm($node, 'find_pending_missed');
 	start_query($renewer, qq{DO \$\$ BEGIN WHILE NOT (SELECT stop FROM control) LOOP PERFORM $renew; COMMIT; END LOOP; END \$\$});
 	start_query($holder, qq{
 		DO \$\$ DECLARE done int := 0; lost int := 0; BEGIN
@@ -346,7 +318,7 @@ foreach my $case (
 		is($node->safe_psql('postgres', "SELECT error IS NULL FROM $renew"), 't',
 			'a completion has missed the row that it looks for, and the row moves again');
 	}
-	release('find_pending_missed');
+	release($node, 'find_pending_missed');
 	like((result_of($holder))[1], qr/completed 1, lost 0$/m, 'no completion takes a row that moves for a lease that is lost');
 	$_->quit foreach $reader, $renewer, $holder;
 }

@@ -13,7 +13,8 @@ use Test::More;
 our @EXPORT = qw(@undone new_node seed session start_query wait_until_blocked
 	result_of sqlstate checksums catalogue consistent
 	configure worker_says wait_for_worker listener hear heard
-	wait_for_no_worker wait_for_rounds serves log_size log_lines logged);
+	wait_for_no_worker wait_for_rounds serves log_size log_lines logged
+	make_stop_points arm stands_at release);
 
 # What a transaction that undid some of its enqueues tells, with a background worker and
 # without: the queues, a name, the script, its errors.
@@ -377,6 +378,45 @@ sub serves
 		SELECT count(*) = 1 FROM outbox.attempts
 		WHERE outbox_id = '$id' AND state = 'ZOMBIE_REQUEUE' AND worker_id = 'gone' AND recorded_by = 'outbox worker'}),
 		"$name: the worker repairs");
+}
+
+# Stop points: a process (that one, or any) that comes to an armed place waits there until it
+# is released.
+sub make_stop_points
+{
+	my ($node) = @_;
+
+	$node->safe_psql('postgres', q{
+		CREATE FUNCTION arm(text, pid int = 0) RETURNS void LANGUAGE c AS 'outbox', 'outbox_stop_point_arm';
+		CREATE FUNCTION reached(text) RETURNS int LANGUAGE c AS 'outbox', 'outbox_stop_point_reached';
+		CREATE FUNCTION release(text) RETURNS void LANGUAGE c AS 'outbox', 'outbox_stop_point_release'});
+	return;
+}
+
+sub arm
+{
+	my ($node, $point, $pid) = @_;
+
+	$node->safe_psql('postgres', "SELECT arm('$point', " . ($pid // 0) . ')');
+	return;
+}
+
+# Until that process, or any other than the last one that was ended there, stands there.
+sub stands_at
+{
+	my ($node, $point, $pid) = @_;
+
+	$node->poll_query_until('postgres', defined $pid ? "SELECT reached('$point') = $pid"
+		: "SELECT count(*) = 1 FROM pg_stat_activity WHERE pid = reached('$point')") or die "nobody comes to $point";
+	return;
+}
+
+sub release
+{
+	my ($node, $point) = @_;
+
+	$node->safe_psql('postgres', "SELECT release('$point')");
+	return;
 }
 
 # Where the server's log ends now.

@@ -1,0 +1,278 @@
+// See floor.h.
+
+#include "floor.h"
+
+#include "shared.h"
+#include "stop_point.h"
+
+namespace outbox {
+
+namespace {
+
+// What this transaction made and removed in one queue.
+struct Entries {
+	Entries *next;
+	QueueSlot *slot;		// nullptr: no room
+	uint32 generation;
+	char queue[NAMEDATALEN];
+	TimestampTz made[priorities];
+	TimestampTz removed[priorities];
+};
+
+// In TopTransactionContext.
+Entries *all_entries;
+TimestampTz lease_made = DT_NOEND;
+TimestampTz lease_removed = DT_NOEND;
+
+// That this process is raising, so that an error leaves none taken.
+Floor *raising;
+
+Entries *
+find_entries(const text *queue)
+{
+	size_t length = Min(VARSIZE_ANY_EXHDR(queue), NAMEDATALEN - 1);
+
+	for (Entries *entries = all_entries; entries != nullptr; entries = entries->next)
+		if (strncmp(entries->queue, VARDATA_ANY(queue), length) == 0 && entries->queue[length] == '\0')
+			return entries;
+	return nullptr;
+}
+
+Entries *
+entries_of(const text *queue)
+{
+	Entries *entries = find_entries(queue);
+
+	if (entries != nullptr)
+		return entries;
+	entries = static_cast<Entries *>(MemoryContextAllocZero(TopTransactionContext, sizeof(Entries)));
+	memcpy(entries->queue, VARDATA_ANY(queue), Min(VARSIZE_ANY_EXHDR(queue), NAMEDATALEN - 1));
+	for (int i = 0; i < priorities; i++)
+		entries->made[i] = entries->removed[i] = DT_NOEND;
+	entries->slot = queue_slot(entries->queue);
+	if (entries->slot != nullptr)
+		entries->generation = pg_atomic_read_u32(&entries->slot->generation);
+	entries->next = all_entries;
+	all_entries = entries;
+	return entries;
+}
+
+void
+note_least(TimestampTz *least, TimestampTz key)
+{
+	*least = Min(*least, key);
+}
+
+// The slot has become another queue's; this one may have got another slot meanwhile. To lower
+// a floor too far costs a walk, no more.
+void
+lower_in_all(int priority, TimestampTz key)
+{
+	each_slot(MyDatabaseId, [&](QueueSlot *slot) { lower(&slot->due_floors[priority], key); });
+}
+
+void
+lower_due_floors(const Entries *entries)
+{
+	for (int i = 0; i < priorities; i++)
+	{
+		if (entries->made[i] == DT_NOEND)
+			continue;
+		if (entries->slot != nullptr)
+			lower(&entries->slot->due_floors[i], entries->made[i]);
+		if (entries->slot == nullptr || pg_atomic_read_u32(&entries->slot->generation) != entries->generation)
+			lower_in_all(i, entries->made[i]);
+	}
+}
+
+void
+release(Floor *floor)
+{
+	uint32 mine = process_number() + 1;
+
+	// Not if the slot was given to another queue meanwhile: then somebody else may have it.
+	pg_atomic_compare_exchange_u32(&floor->raiser, &mine, 0);
+	raising = nullptr;
+}
+
+bool
+take(Floor *floor)
+{
+	uint32 free = 0;
+
+	if (raising != nullptr || pg_atomic_read_u32(&floor->raiser) != 0 ||
+		!pg_atomic_compare_exchange_u32(&floor->raiser, &free, process_number() + 1))
+		return false;
+	raising = floor;
+	return true;
+}
+
+}	// namespace
+
+void
+lower(Floor *floor, TimestampTz key)
+{
+	announce(&floor->noted, key);
+	OUTBOX_STOP_POINT("lower_after_noted");
+	announce(&floor->at, key);
+}
+
+void
+init_floor(Floor *floor, uint32 time)
+{
+	// Far below every timestamp.
+	pg_atomic_init_u64(&floor->at, static_cast<uint64>(DT_NOBEGIN + static_cast<TimestampTz>(time)));
+	pg_atomic_init_u64(&floor->noted, static_cast<uint64>(DT_NOEND));
+	pg_atomic_init_u32(&floor->raiser, 0);
+}
+
+void
+init_floors(Floor *floors, uint32 time)
+{
+	for (int i = 0; i < priorities; i++)
+		init_floor(&floors[i], time);
+}
+
+TimestampTz
+begin_at_floor(FloorScan *scan, Floor *floor, TimestampTz made, TimestampTz removed)
+{
+	TimestampTz at;
+
+	scan->floor = nullptr;
+	if (floor == nullptr)
+		return DT_NOBEGIN;
+	at = announced(&floor->at);
+	if (at == DT_NOEND || made < at || !take(floor))
+		return Min(made, at);
+	scan->floor = floor;
+	scan->most = removed;
+	pg_atomic_exchange_u64(&floor->noted, static_cast<uint64>(DT_NOEND));
+	scan->began_at = announced(&floor->at);
+	return Min(made, scan->began_at);
+}
+
+void
+raise_floor(FloorScan *scan, TimestampTz key)
+{
+	Floor *floor = scan->floor;
+	uint64 expected = static_cast<uint64>(scan->began_at);
+
+	if (floor == nullptr)
+		return;
+	OUTBOX_STOP_POINT("raise_before_noted");
+	key = Min(key, Min(scan->most, announced(&floor->noted)));
+	OUTBOX_STOP_POINT("raise_before_set");
+	if (key > scan->began_at && pg_atomic_compare_exchange_u64(&floor->at, &expected, static_cast<uint64>(key)))
+	{
+		OUTBOX_STOP_POINT("raise_before_second_look");
+		announce(&floor->at, announced(&floor->noted));
+	}
+	leave_floor(scan);
+}
+
+void
+leave_floor(FloorScan *scan)
+{
+	if (scan->floor != nullptr)
+		release(scan->floor);
+	scan->floor = nullptr;
+}
+
+Floor *
+due_floor(const text *queue, int priority)
+{
+	char name[NAMEDATALEN] = {};
+	QueueSlot *slot;
+
+	if (shared == nullptr)
+		return nullptr;
+	memcpy(name, VARDATA_ANY(queue), Min(VARSIZE_ANY_EXHDR(queue), NAMEDATALEN - 1));
+	slot = queue_slot(name);
+	return slot != nullptr ? &slot->due_floors[priority] : nullptr;
+}
+
+TimestampTz
+begin_at_due_floor(FloorScan *scan, const text *queue, int priority)
+{
+	const Entries *entries = find_entries(queue);
+
+	return begin_at_floor(scan, due_floor(queue, priority), entries != nullptr ? entries->made[priority] : DT_NOEND,
+						  entries != nullptr ? entries->removed[priority] : DT_NOEND);
+}
+
+TimestampTz
+begin_at_lease_floor(FloorScan *scan)
+{
+	DatabaseSlot *database = my_database();
+
+	return begin_at_floor(scan, database != nullptr ? &database->lease_floor : nullptr, lease_made, lease_removed);
+}
+
+void
+note_due_entry(const text *queue, int priority, TimestampTz made)
+{
+	if (shared != nullptr)
+		note_least(&entries_of(queue)->made[priority], made);
+}
+
+void
+note_due_entry_removed(const text *queue, int priority, TimestampTz removed)
+{
+	if (shared != nullptr)
+		note_least(&entries_of(queue)->removed[priority], removed);
+}
+
+void
+note_lease_entry(TimestampTz made)
+{
+	note_least(&lease_made, made);
+}
+
+void
+note_lease_entry_removed(TimestampTz removed)
+{
+	note_least(&lease_removed, removed);
+}
+
+void
+lower_floors()
+{
+	DatabaseSlot *database;
+
+	if (all_entries != nullptr)
+		OUTBOX_STOP_POINT("commit_before_lower");
+	for (const Entries *entries = all_entries; entries != nullptr; entries = entries->next)
+		lower_due_floors(entries);
+	if (shared == nullptr || lease_made == DT_NOEND)
+		return;
+	database = my_database();
+	if (database != nullptr)
+		lower(&database->lease_floor, lease_made);
+}
+
+void
+forget_entries()
+{
+	all_entries = nullptr;
+	lease_made = lease_removed = DT_NOEND;
+}
+
+void
+give_up_raising()
+{
+	if (raising != nullptr)
+		release(raising);
+}
+
+void
+lower_all_floors()
+{
+	DatabaseSlot *database = my_database();
+
+	for (int i = 0; shared != nullptr && i < priorities; i++)
+		lower_in_all(i, DT_NOBEGIN);
+	if (database != nullptr)
+		lower(&database->lease_floor, DT_NOBEGIN);
+}
+
+}	// namespace outbox

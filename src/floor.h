@@ -1,0 +1,76 @@
+// Scan floors: for each run of an index of outbox.pending that is read from its beginning, a
+// bound below which no live entry lies.
+//
+// Guarantees: what was committed is found at once, whatever its key, for its commit lowers
+// the floor to it before it wakes anybody. It is a cache: without shared memory, without a
+// slot, after a crash, scans begin at the beginning. What no commit of ours tells
+// (COMMIT PREPARED by replication) the worker's sweep finds.
+//
+// Shape: finished rows stay in the index until VACUUM may remove them, which an old snapshot
+// forbids: a scan from the beginning would walk over all of them, each time. So whoever
+// walks to the first live entry raises the floor to it. One at a time: it takes the floor,
+// empties `noted`, reads `at`, and walks; commits lower `noted` first, then `at`. It raises
+// `at` to the smaller of what it found and `noted`, only from what it read, and looks at
+// `noted` once more. Of a commit that it could not see, then, one of the two steps comes after
+// one of its own; docs/internals.md goes through them.
+//
+// A transaction's own entries count as live for it while others cannot see them, and those it
+// removed are live again if it fails: it begins at the least that it made, and raises no floor
+// above the least that it removed.
+#pragma once
+
+#include "pg.h"
+
+namespace outbox {
+
+constexpr int priorities = 16;
+
+struct Floor {
+	pg_atomic_uint64 at;		// nothing live below; DT_NOEND: nothing at all
+	pg_atomic_uint64 noted;		// the least key of a commit since a raiser began
+	pg_atomic_uint32 raiser;	// number of its PGPROC + 1
+};
+
+// Nothing is known. Two times never look the same, so that who raised the floor of the slot's
+// last owner does not raise this one.
+void init_floor(Floor *floor, uint32 time);
+void init_floors(Floor *floors, uint32 time);
+
+// ---- scanning
+
+struct FloorScan {
+	Floor *floor;			// nullptr: none, or the floor is not to be raised
+	TimestampTz began_at;
+	TimestampTz most;		// this transaction may make live again what lies there
+};
+
+// Where to begin: DT_NOEND when there is nothing to be found. floor may be nullptr.
+TimestampTz begin_at_floor(FloorScan *scan, Floor *floor, TimestampTz made, TimestampTz removed);
+// The first live entry has that key, or none lies below it.
+void raise_floor(FloorScan *scan, TimestampTz key);
+void leave_floor(FloorScan *scan);
+
+TimestampTz begin_at_due_floor(FloorScan *scan, const text *queue, int priority);
+TimestampTz begin_at_lease_floor(FloorScan *scan);
+Floor *due_floor(const text *queue, int priority);
+
+// ---- what this transaction does to the entries of a queue and priority
+
+void note_due_entry(const text *queue, int priority, TimestampTz made);
+void note_due_entry_removed(const text *queue, int priority, TimestampTz removed);
+void note_lease_entry(TimestampTz made);
+void note_lease_entry_removed(TimestampTz removed);
+
+// Makes sure that scans begin at the key, or below.
+void lower(Floor *floor, TimestampTz key);
+
+// At the end of the transaction. Atomic operations only.
+void lower_floors();
+void forget_entries();
+// After an error, in a subtransaction too.
+void give_up_raising();
+
+// Rows became visible of which nobody knows the keys.
+void lower_all_floors();
+
+}	// namespace outbox

@@ -1,0 +1,105 @@
+// The trigger on outbox.pending, for what is not written by the verbs: SQL, COPY, a restore,
+// replication (it is ENABLE ALWAYS; direct access does not fire it).
+//
+// Guarantee: scans begin low enough to find the row, as they do after enqueue or a retry
+// (floor.h). It refuses nothing and changes nothing.
+
+#include "boundary.h"
+#include "errors.h"
+#include "floor.h"
+
+namespace outbox {
+
+namespace {
+
+struct Entry {
+	text *queue;
+	int priority;
+	bool leased;
+	TimestampTz expiry;
+	TimestampTz claimable;
+};
+
+// False for a row without what an entry is made of: somebody changed the table.
+bool
+read_entry(Relation rel, HeapTuple tuple, Entry *entry)
+{
+	bool all_there = true;
+	auto value = [&](const char *column, bool *isnull) {
+		int number = SPI_fnumber(RelationGetDescr(rel), column);
+
+		*isnull = true;
+		return number > 0 ? heap_getattr(tuple, number, RelationGetDescr(rel), isnull) : static_cast<Datum>(0);
+	};
+	auto required = [&](const char *column) {
+		bool isnull;
+		Datum datum = value(column, &isnull);
+
+		all_there &= !isnull;
+		return datum;
+	};
+	Datum queue = required("queue");
+	Datum priority = required("priority");
+	Datum next_attempt = required("next_attempt_at");
+	bool unleased;
+	Datum expiry = value("lease_expires_at", &unleased);
+
+	if (!all_there)
+		return false;
+	entry->queue = DatumGetTextPP(queue);
+	entry->priority = DatumGetInt16(priority);
+	entry->claimable = DatumGetTimestampTz(next_attempt);
+	entry->leased = !unleased;
+	if (entry->leased)
+	{
+		entry->expiry = DatumGetTimestampTz(expiry);
+		entry->claimable = Max(entry->claimable, entry->expiry);
+	}
+	return entry->priority >= 0 && entry->priority < priorities;
+}
+
+void
+note_made(Relation rel, HeapTuple tuple)
+{
+	Entry entry;
+
+	if (!read_entry(rel, tuple, &entry))
+		return;
+	note_due_entry(entry.queue, entry.priority, entry.claimable);
+	if (entry.leased)
+		note_lease_entry(entry.expiry);
+}
+
+void
+note_removed(Relation rel, HeapTuple tuple)
+{
+	Entry entry;
+
+	if (!read_entry(rel, tuple, &entry))
+		return;
+	note_due_entry_removed(entry.queue, entry.priority, entry.claimable);
+	if (entry.leased)
+		note_lease_entry_removed(entry.expiry);
+}
+
+}	// namespace
+
+}	// namespace outbox
+
+using namespace outbox;
+
+OUTBOX_FUNCTION(outbox_pending_changed)
+{
+	const TriggerData *trigger = reinterpret_cast<TriggerData *>(fcinfo->context);
+
+	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
+		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+						errmsg("outbox.pending_changed must be called as a row trigger")));
+	if (!TRIGGER_FIRED_BY_INSERT(trigger->tg_event))
+		note_removed(trigger->tg_relation, trigger->tg_trigtuple);
+	if (TRIGGER_FIRED_BY_INSERT(trigger->tg_event))
+		note_made(trigger->tg_relation, trigger->tg_trigtuple);
+	else if (TRIGGER_FIRED_BY_UPDATE(trigger->tg_event))
+		note_made(trigger->tg_relation, trigger->tg_newtuple);
+	return PointerGetDatum(nullptr);
+}

@@ -1,0 +1,129 @@
+# Scan floors, with a commit and a claim stopped between each two of their steps.
+#
+# Proves: a claim that raises a floor cannot leave behind what a commit makes claimable
+# below it, wherever the two meet; one that ends in the middle leaves the floor for others
+# to raise.
+#
+# Needs a library made with STOP_POINTS=1. Without a background worker, so that nothing but
+# these sessions touches the floors.
+use strict;
+use warnings;
+
+use OutboxTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = new_node('main', preload => 1, conf => "outbox.worker = off\nautovacuum = off");
+my ($producer, $worker, $other) = map { session($node) } 1 .. 3;
+my ($producer_pid, $worker_pid) = map { $_->query_safe('SELECT pg_backend_pid()') } $producer, $worker;
+
+make_stop_points($node);
+$node->safe_psql('postgres', q{SELECT outbox.create_queue('a', repair_delay => '0')});
+
+my $claim = q{SELECT coalesce(string_agg(event_type, ' ' ORDER BY event_type), 'nothing') FROM outbox.claim('w', 10, queues => ARRAY['a'])};
+my $small = q{SELECT outbox.enqueue('small', '1', 'a', deliver_at => '2001-01-01')};
+my $great = q{SELECT outbox.enqueue('great', '1', 'a')};
+
+# The floor lies far above the small message and below the great one, with a finished one
+# between the two: a claim raises it.
+sub prepare
+{
+	my $end = q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending};
+
+	$other->query_safe($end);
+	$other->query_safe($claim) for 1 .. 2;
+	$other->query_safe($great);
+	$other->query_safe($end);
+	$other->query_safe($great);
+	return;
+}
+
+# What the worker's claim was to find, and what is found after it.
+sub then_found
+{
+	my ($expected, $name) = @_;
+
+	is(join(' ', sort grep { $_ ne 'nothing' } split(/ /, result_of($worker)), split(/ /, $other->query_safe($claim))), $expected, $name);
+	return;
+}
+
+# ---------------------------------------------------------------- the commit stands still
+
+# It is visible, and has not lowered the floor; or noted its key, and not yet lowered.
+foreach my $point ('commit_before_lower', 'lower_after_noted')
+{
+	prepare();
+	arm($node, $point, $producer_pid);
+	start_query($producer, $small);
+	stands_at($node, $point, $producer_pid);
+	is($other->query_safe($claim), 'great', "$point: a claim of before does not see it");
+	$other->query_safe($claim) for 1 .. 2;
+	release($node, $point);
+	result_of($producer);
+	is($other->query_safe($claim), 'small', '... once the commit has ended it is found');
+}
+
+# It began before the floor was taken, and ends while the claim walks.
+prepare();
+arm($node, 'lower_after_noted', $producer_pid);
+start_query($producer, $small);
+stands_at($node, 'lower_after_noted', $producer_pid);
+arm($node, 'raise_before_set', $worker_pid);
+start_query($worker, $claim);
+stands_at($node, 'raise_before_set', $worker_pid);
+release($node, 'lower_after_noted');
+result_of($producer);
+release($node, 'raise_before_set');
+then_found('great small', 'a commit that noted its key before the claim emptied the notes, and lowered after it had read the floor');
+
+# ---------------------------------------------------------------- the claim stands still
+
+# A whole transaction falls into each gap of the claim that raises.
+foreach my $point ('raise_before_noted', 'raise_before_set', 'raise_before_second_look')
+{
+	prepare();
+	arm($node, $point, $worker_pid);
+	start_query($worker, $claim);
+	stands_at($node, $point, $worker_pid);
+	$producer->query_safe($small);
+	release($node, $point);
+	then_found('great small', "$point: a message is committed below the floor that is being raised");
+}
+
+# Half of its steps before, half after.
+prepare();
+arm($node, 'raise_before_second_look', $worker_pid);
+start_query($worker, $claim);
+stands_at($node, 'raise_before_second_look', $worker_pid);
+arm($node, 'lower_after_noted', $producer_pid);
+start_query($producer, $small);
+stands_at($node, 'lower_after_noted', $producer_pid);
+release($node, 'raise_before_second_look');
+result_of($worker);
+$other->query_safe($claim);
+release($node, 'lower_after_noted');
+result_of($producer);
+is($other->query_safe("SELECT count(*) FROM outbox.pending WHERE claimed_by IS NOT NULL"), '2', 'a commit that noted its key when the floor was set: found by the second look');
+
+# ---------------------------------------------------------------- the claim ends
+
+prepare();
+arm($node, 'raise_before_set', $worker_pid);
+start_query($worker, $claim);
+stands_at($node, 'raise_before_set', $worker_pid);
+is($other->query_safe($claim), 'great', 'while one raises, another claims');
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($worker_pid)");
+$node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $worker_pid") or die;
+release($node, 'raise_before_set');
+$other->query_safe($_) foreach q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending}, $great;
+arm($node, 'raise_before_set');
+start_query($other, $claim);
+stands_at($node, 'raise_before_set', $other->{outbox_pid});
+pass('... and if it ends in the middle, the next one may raise');
+release($node, 'raise_before_set');
+result_of($other);
+
+consistent($node, 'nothing lost, nothing twice');
+$_->quit foreach $producer, $other;
+$node->stop('fast');
+done_testing();
