@@ -57,6 +57,13 @@ entries_of(const text *queue)
 	return entries;
 }
 
+// Where somebody dropped the CHECK on priorities a row may have any.
+bool
+has_floor(int priority)
+{
+	return shared != nullptr && priority >= 0 && priority < priorities;
+}
+
 void
 note_least(TimestampTz *least, TimestampTz key)
 {
@@ -211,14 +218,14 @@ begin_at_lease_floor(FloorScan *scan)
 void
 note_due_entry(const text *queue, int priority, TimestampTz made)
 {
-	if (shared != nullptr)
+	if (has_floor(priority))
 		note_least(&entries_of(queue)->made[priority], made);
 }
 
 void
 note_due_entry_removed(const text *queue, int priority, TimestampTz removed)
 {
-	if (shared != nullptr)
+	if (has_floor(priority))
 		note_least(&entries_of(queue)->removed[priority], removed);
 }
 

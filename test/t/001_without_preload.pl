@@ -97,6 +97,9 @@ sub every_function
 	$called{merge_queue} = 1;
 	is(call("INSERT INTO outbox.queues (queue, lease) VALUES ('default', '31 seconds'); SELECT lease FROM outbox.queues WHERE queue = 'default'"),
 		'00:00:31', "$name: merge_queue");
+	$called{pending_changed} = 1;
+	is(call("BEGIN; INSERT INTO outbox.pending (outbox_id, queue) VALUES (gen_random_uuid(), '$round'); SELECT 'fired'; ROLLBACK"),
+		'fired', "$name: pending_changed");
 	foreach my $view ('status', 'operational_status', 'dead_letters', 'sequences', 'stats', 'workers')
 	{
 		is(call("SELECT count(*) >= 0 FROM outbox.$view"), 't', "$name: view $view");

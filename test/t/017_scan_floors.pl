@@ -227,6 +227,16 @@ raise('gone');
 $one->query_safe(q{SELECT outbox.drop_queue('gone'); SELECT outbox.create_queue('gone'); SELECT outbox.enqueue('x', '1', 'gone', deliver_at => '2001-01-01')});
 is(claimed($two, 'gone'), 'x', 'a queue that was made anew');
 
+# A priority that no claim looks for, let in by hand: it harms nobody.
+$one->query_safe(q{ALTER TABLE outbox.pending DROP CONSTRAINT pending_priority});
+$one->query_safe($_) foreach q{SELECT outbox.enqueue('x', '1', 'a')}, q{UPDATE outbox.pending SET priority = 30000 WHERE queue = 'a'};
+$one->query_safe(q{SELECT outbox.enqueue_and_claim('w', 'y', '1', 'a')});
+$one->query_safe(q{UPDATE outbox.pending SET priority = -30000 WHERE claimed_by IS NOT NULL AND queue = 'a'});
+is($one->query_safe(q{SELECT recorded FROM outbox.pending, outbox.complete(outbox_id, lease_token, 'w', 'RETRYABLE') WHERE claimed_by IS NOT NULL AND queue = 'a'}), 'RETRYABLE',
+	'a row of a priority beyond all bounds is completed');
+is($one->query_safe(q{SELECT sum(outbox.cancel(outbox_id, 'done')) > 0 FROM outbox.pending WHERE queue = 'a'}), 't', '... and cancelled');
+$one->query_safe(q{ALTER TABLE outbox.pending ADD CONSTRAINT pending_priority CHECK (priority BETWEEN 0 AND 15)});
+
 # ---------------------------------------------------------------- after a crash, and the sweep
 
 $one->query_safe(q{SELECT outbox.enqueue('before', '1', 'a')});
