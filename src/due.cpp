@@ -4,6 +4,7 @@
 #include "due.h"
 
 #include "shared.h"
+#include "sweep.h"
 
 namespace outbox {
 
@@ -215,31 +216,6 @@ sweep_of(QueueSlot *slot)
 	return sweep;
 }
 
-// One priority. Entries of one time are looked at in one go, so that the sweep moves on.
-void
-sweep_level(DueScan *scan, Floor *floor, TimestampTz *at)
-{
-	TimestampTz end = announced(&floor->at);
-	TimestampTz reached = *at;
-	Walk walk = Walk::tired;
-
-	if (end <= MIN_TIMESTAMP)
-		return;
-	start_in_level(scan, *at, end == DT_NOEND ? end : end - 1);
-	while (walk == Walk::tired && reached == *at)
-	{
-		int entries = entries_a_sweep;
-
-		CHECK_FOR_INTERRUPTS();
-		walk = next_settled_within(&scan->probe, &entries);
-		if (walk == Walk::tired)
-			reached = DatumGetTimestampTz(entry_column(&scan->probe, 3));
-	}
-	if (walk == Walk::row)
-		lower(floor, claimable_at(scan));
-	*at = walk == Walk::tired ? reached : DT_NOBEGIN;
-}
-
 }	// namespace
 
 void
@@ -255,7 +231,10 @@ sweep_due(Work *work, const Queue *queue)
 	begin_due_scan(&scan, work, queue);
 	remember_entries(&scan.probe);
 	for (scan.level = most_priority; scan.level >= 0; scan.level--)
-		sweep_level(&scan, &slot->due_floors[scan.level], &sweep->at[scan.level]);
+		sweep_below(
+			&slot->due_floors[scan.level], &sweep->at[scan.level], &scan.probe, 3, entries_a_sweep,
+			[&](TimestampTz from, TimestampTz to) { start_in_level(&scan, from, to); },
+			[&] { return claimable_at(&scan); });
 	end_due_scan(&scan);
 }
 

@@ -9,6 +9,7 @@
 #include "lost.h"
 #include "repair.h"
 #include "shared.h"
+#include "sweep.h"
 #include "transaction.h"
 
 namespace outbox {
@@ -40,19 +41,26 @@ is_wanted(const List *queues, const text *queue)
 	return false;
 }
 
+void
+start_between(Probe *probe, TimestampTz from, TimestampTz to)
+{
+	Relation index = probe->scan->indexRelation;
+	ScanKeyData keys[2];
+
+	key_compares(&keys[0], index, 1, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, TimestampTzGetDatum(from));
+	key_compares(&keys[1], index, 1, BTLessEqualStrategyNumber, F_TIMESTAMPTZ_LE, TimestampTzGetDatum(to));
+	start_probe(probe, keys, 2);
+}
+
 // Leases by their expiry.
 void
 begin_lease_probe(Probe *probe, Work *work, TimestampTz from, TimestampTz to)
 {
 	Table *table = pending(work);
-	Relation index = named_index(table, "pending_lease");
-	ScanKeyData keys[2];
 
-	key_compares(&keys[0], index, 1, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, TimestampTzGetDatum(from));
-	key_compares(&keys[1], index, 1, BTLessEqualStrategyNumber, F_TIMESTAMPTZ_LE, TimestampTzGetDatum(to));
-	begin_probe(probe, table, index, 2);
+	begin_probe(probe, table, named_index(table, "pending_lease"), 2);
 	remember_entries(probe);
-	start_probe(probe, keys, 2);
+	start_between(probe, from, to);
 }
 
 TimestampTz
@@ -255,27 +263,14 @@ sweep_leases(Work *work)
 {
 	static TimestampTz at = DT_NOBEGIN;
 	DatabaseSlot *database = my_database();
-	TimestampTz end = database != nullptr ? announced(&database->lease_floor.at) : DT_NOBEGIN;
-	TimestampTz reached = at;
-	Walk walk = Walk::tired;
 	Probe probe;
 
-	if (end <= MIN_TIMESTAMP)
+	if (database == nullptr)
 		return;
-	begin_lease_probe(&probe, work, at, end - 1);
-	// Entries of one time are looked at in one go, so that the sweep moves on.
-	while (walk == Walk::tired && reached == at)
-	{
-		int entries = entries_a_sweep;
-
-		CHECK_FOR_INTERRUPTS();
-		walk = next_settled_within(&probe, &entries);
-		if (walk == Walk::tired)
-			reached = DatumGetTimestampTz(entry_column(&probe, 1));
-	}
-	if (walk == Walk::row)
-		lower(&database->lease_floor, expiry_in(&probe));
-	at = walk == Walk::tired ? reached : DT_NOBEGIN;
+	begin_lease_probe(&probe, work, DT_NOEND, DT_NOEND);
+	sweep_below(
+		&database->lease_floor, &at, &probe, 1, entries_a_sweep,
+		[&](TimestampTz from, TimestampTz to) { start_between(&probe, from, to); }, [&] { return expiry_in(&probe); });
 	end_probe(&probe);
 }
 

@@ -60,8 +60,7 @@ struct Worker {
 	int64 last_look;			// steady clock
 	int64 looks;				// through all queues
 	int64 told_directly;		// queues without a slot, in this look
-	bool left_alone;
-	bool lacks_partitions;
+	bool left_alone, lacks_partitions;
 	int unrepaired;				// in the walk that is going on
 	Trouble *rows;				// that could not be repaired
 	Finding finding;
@@ -244,7 +243,7 @@ repair_leases()
 
 // ---- due messages
 
-// The flag is raised at the end of the transaction, and taken the next time round.
+// The flag is raised at the end of the transaction, and taken after it.
 void
 tell_of(const Work *work, const Queue *queue)
 {
