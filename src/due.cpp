@@ -55,7 +55,7 @@ find_level(DueScan *scan)
 bool
 move_on(DueScan *scan, TimestampTz *from)
 {
-	if (!scan->has_floors)
+	if (scan->slot == nullptr)
 	{
 		*from = DT_NOBEGIN;
 		return find_level(scan);
@@ -63,7 +63,7 @@ move_on(DueScan *scan, TimestampTz *from)
 	scan->level = Min(scan->level, priorities);
 	while (--scan->level >= 0)
 	{
-		*from = begin_at_due_floor(&scan->floor, scan->queue->name, scan->level);
+		*from = begin_at_due_floor(&scan->floor, scan->slot, scan->queue->name, scan->level);
 		if (*from != DT_NOEND)
 			return true;
 		leave_floor(&scan->floor);
@@ -120,7 +120,7 @@ begin_due_scan(DueScan *scan, Work *work, const Queue *queue)
 	scan->queue = queue;
 	scan->index = named_index(table, "pending_due");
 	scan->level = PG_INT16_MAX;
-	scan->has_floors = due_floor(queue->name, 0) != nullptr;
+	scan->slot = queue_slot(text_to_cstring(queue->name));
 	begin_probe(&scan->probe, table, scan->index, 4);
 }
 
@@ -221,18 +221,13 @@ sweep_of(QueueSlot *slot)
 void
 sweep_due(Work *work, const Queue *queue)
 {
-	QueueSlot *slot = shared != nullptr ? queue_slot(text_to_cstring(queue->name)) : nullptr;
-	Sweep *sweep;
 	DueScan scan;
 
-	if (slot == nullptr)
-		return;
-	sweep = sweep_of(slot);
 	begin_due_scan(&scan, work, queue);
 	remember_entries(&scan.probe);
-	for (scan.level = most_priority; scan.level >= 0; scan.level--)
+	for (scan.level = scan.slot != nullptr ? most_priority : -1; scan.level >= 0; scan.level--)
 		sweep_below(
-			&slot->due_floors[scan.level], &sweep->at[scan.level], &scan.probe, 3, entries_a_sweep,
+			&scan.slot->due_floors[scan.level], &sweep_of(scan.slot)->at[scan.level], &scan.probe, 3, entries_a_sweep,
 			[&](TimestampTz from, TimestampTz to) { start_in_level(&scan, from, to); },
 			[&] { return claimable_at(&scan); });
 	end_due_scan(&scan);

@@ -21,7 +21,7 @@ struct DueScan {
 	Probe probe;
 	int level;			// the priority that is being read; above all before the first
 	bool in_level;
-	bool has_floors;
+	QueueSlot *slot;	// nullptr: no floors
 	FloorScan floor;	// of the level
 };
 

@@ -64,6 +64,13 @@ has_floor(int priority)
 	return shared != nullptr && priority >= 0 && priority < priorities;
 }
 
+// Its key in the index pending_due.
+TimestampTz
+claimable_at(const Entry &entry)
+{
+	return entry.leased ? Max(entry.next_attempt_at, entry.lease_expires_at) : entry.next_attempt_at;
+}
+
 void
 note_least(TimestampTz *least, TimestampTz key)
 {
@@ -185,25 +192,12 @@ leave_floor(FloorScan *scan)
 	scan->floor = nullptr;
 }
 
-Floor *
-due_floor(const text *queue, int priority)
-{
-	char name[NAMEDATALEN] = {};
-	QueueSlot *slot;
-
-	if (shared == nullptr)
-		return nullptr;
-	memcpy(name, VARDATA_ANY(queue), Min(VARSIZE_ANY_EXHDR(queue), NAMEDATALEN - 1));
-	slot = queue_slot(name);
-	return slot != nullptr ? &slot->due_floors[priority] : nullptr;
-}
-
 TimestampTz
-begin_at_due_floor(FloorScan *scan, const text *queue, int priority)
+begin_at_due_floor(FloorScan *scan, QueueSlot *slot, const text *queue, int priority)
 {
 	const Entries *entries = find_entries(queue);
 
-	return begin_at_floor(scan, due_floor(queue, priority), entries != nullptr ? entries->made[priority] : DT_NOEND,
+	return begin_at_floor(scan, &slot->due_floors[priority], entries != nullptr ? entries->made[priority] : DT_NOEND,
 						  entries != nullptr ? entries->removed[priority] : DT_NOEND);
 }
 
@@ -216,29 +210,21 @@ begin_at_lease_floor(FloorScan *scan)
 }
 
 void
-note_due_entry(const text *queue, int priority, TimestampTz made)
+note_made(const Entry &entry)
 {
-	if (has_floor(priority))
-		note_least(&entries_of(queue)->made[priority], made);
+	if (has_floor(entry.priority))
+		note_least(&entries_of(entry.queue)->made[entry.priority], claimable_at(entry));
+	if (entry.leased)
+		note_least(&lease_made, entry.lease_expires_at);
 }
 
 void
-note_due_entry_removed(const text *queue, int priority, TimestampTz removed)
+note_removed(const Entry &entry)
 {
-	if (has_floor(priority))
-		note_least(&entries_of(queue)->removed[priority], removed);
-}
-
-void
-note_lease_entry(TimestampTz made)
-{
-	note_least(&lease_made, made);
-}
-
-void
-note_lease_entry_removed(TimestampTz removed)
-{
-	note_least(&lease_removed, removed);
+	if (has_floor(entry.priority))
+		note_least(&entries_of(entry.queue)->removed[entry.priority], claimable_at(entry));
+	if (entry.leased)
+		note_least(&lease_removed, entry.lease_expires_at);
 }
 
 void

@@ -25,6 +25,8 @@ namespace outbox {
 
 constexpr int priorities = 16;
 
+struct QueueSlot;
+
 struct Floor {
 	pg_atomic_uint64 at;		// nothing live below; DT_NOEND: nothing at all
 	pg_atomic_uint64 noted;		// the least key of a commit since a raiser began
@@ -50,16 +52,22 @@ TimestampTz begin_at_floor(FloorScan *scan, Floor *floor, TimestampTz made, Time
 void raise_floor(FloorScan *scan, TimestampTz key);
 void leave_floor(FloorScan *scan);
 
-TimestampTz begin_at_due_floor(FloorScan *scan, const text *queue, int priority);
+// slot: the queue's, looked up before.
+TimestampTz begin_at_due_floor(FloorScan *scan, QueueSlot *slot, const text *queue, int priority);
 TimestampTz begin_at_lease_floor(FloorScan *scan);
-Floor *due_floor(const text *queue, int priority);
 
-// ---- what this transaction does to the entries of a queue and priority
+// ---- what this transaction does to the entries of a row of outbox.pending
 
-void note_due_entry(const text *queue, int priority, TimestampTz made);
-void note_due_entry_removed(const text *queue, int priority, TimestampTz removed);
-void note_lease_entry(TimestampTz made);
-void note_lease_entry_removed(TimestampTz removed);
+struct Entry {
+	const text *queue;
+	int priority;
+	TimestampTz next_attempt_at;
+	bool leased;
+	TimestampTz lease_expires_at;	// when leased
+};
+
+void note_made(const Entry &entry);
+void note_removed(const Entry &entry);
 
 // Makes sure that scans begin at the key, or below.
 void lower(Floor *floor, TimestampTz key);

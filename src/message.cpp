@@ -195,10 +195,7 @@ tell_of(Work *work, const Queue *queue, const Message *message)
 {
 	bool leased = message->leased_to != nullptr;
 
-	note_due_entry(queue->name, message->priority,
-				   leased ? Max(message->due_at, message->lease_expires_at) : message->due_at);
-	if (leased)
-		note_lease_entry(message->lease_expires_at);
+	note_made({queue->name, message->priority, message->due_at, leased, message->lease_expires_at});
 	if (!leased)
 	{
 		note_due(queue->name, message->due_at, work->now);

@@ -92,34 +92,21 @@ hold(Work *work, PendingRow *row, Wait wait)
 namespace {
 
 // The version that was loaded: its entries live again if the transaction fails.
-void
-note_removed(Table *table, const PendingRow *row)
+Entry
+loaded_entry(Table *table, const PendingRow *row)
 {
 	using namespace pending_col;
 	auto value = [&](int column) { return row->values[table->attno[column] - 1]; };
-	TimestampTz claimable = DatumGetTimestampTz(value(next_attempt_at));
 
-	if (!row->nulls[table->attno[lease_expires_at] - 1])
-	{
-		TimestampTz expiry = DatumGetTimestampTz(value(lease_expires_at));
-
-		claimable = Max(claimable, expiry);
-		note_lease_entry_removed(expiry);
-	}
-	note_due_entry_removed(row->queue, DatumGetInt16(value(priority)), claimable);
+	return {row->queue, DatumGetInt16(value(priority)), DatumGetTimestampTz(value(next_attempt_at)),
+			!row->nulls[table->attno[lease_expires_at] - 1], DatumGetTimestampTz(value(lease_expires_at))};
 }
 
-void
-note_made(Table *table, const PendingRow *row)
+Entry
+changed_entry(Table *table, const PendingRow *row)
 {
-	TimestampTz claimable = row->next_attempt_at;
-
-	if (row->leased)
-	{
-		claimable = Max(claimable, row->lease_expires_at);
-		note_lease_entry(row->lease_expires_at);
-	}
-	note_due_entry(row->queue, DatumGetInt16(row->values[table->attno[pending_col::priority] - 1]), claimable);
+	return {row->queue, DatumGetInt16(row->values[table->attno[pending_col::priority] - 1]), row->next_attempt_at, row->leased,
+			row->lease_expires_at};
 }
 
 }	// namespace
@@ -152,8 +139,8 @@ store(Work *work, PendingRow *row, Wait wait)
 	ExecDropSingleTupleTableSlot(slot);
 	if (changed == Changed::done)
 	{
-		note_removed(table, row);
-		note_made(table, row);
+		note_removed(loaded_entry(table, row));
+		note_made(changed_entry(table, row));
 	}
 	if (changed == Changed::done && row->leased)
 		note_expiry(row->lease_expires_at);
@@ -169,7 +156,7 @@ remove(Work *work, PendingRow *row, Wait wait)
 	Changed changed = delete_row(table, &row->tid, wait);
 
 	if (changed == Changed::done)
-		note_removed(table, row);
+		note_removed(loaded_entry(table, row));
 	return changed;
 }
 

@@ -12,14 +12,6 @@ namespace outbox {
 
 namespace {
 
-struct Entry {
-	text *queue;
-	int priority;
-	bool leased;
-	TimestampTz expiry;
-	TimestampTz claimable;
-};
-
 // False for a row without what an entry is made of: somebody changed the table.
 bool
 read_entry(Relation rel, HeapTuple tuple, Entry *entry)
@@ -46,40 +38,18 @@ read_entry(Relation rel, HeapTuple tuple, Entry *entry)
 
 	if (!all_there)
 		return false;
-	entry->queue = DatumGetTextPP(queue);
-	entry->priority = DatumGetInt16(priority);
-	entry->claimable = DatumGetTimestampTz(next_attempt);
-	entry->leased = !unleased;
-	if (entry->leased)
-	{
-		entry->expiry = DatumGetTimestampTz(expiry);
-		entry->claimable = Max(entry->claimable, entry->expiry);
-	}
+	*entry = {DatumGetTextPP(queue), DatumGetInt16(priority), DatumGetTimestampTz(next_attempt), !unleased,
+			  DatumGetTimestampTz(expiry)};
 	return true;
 }
 
 void
-note_made(Relation rel, HeapTuple tuple)
+note(void (*what)(const Entry &), Relation rel, HeapTuple tuple)
 {
 	Entry entry;
 
-	if (!read_entry(rel, tuple, &entry))
-		return;
-	note_due_entry(entry.queue, entry.priority, entry.claimable);
-	if (entry.leased)
-		note_lease_entry(entry.expiry);
-}
-
-void
-note_removed(Relation rel, HeapTuple tuple)
-{
-	Entry entry;
-
-	if (!read_entry(rel, tuple, &entry))
-		return;
-	note_due_entry_removed(entry.queue, entry.priority, entry.claimable);
-	if (entry.leased)
-		note_lease_entry_removed(entry.expiry);
+	if (read_entry(rel, tuple, &entry))
+		what(entry);
 }
 
 }	// namespace
@@ -96,10 +66,10 @@ OUTBOX_FUNCTION(outbox_pending_changed)
 		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 						errmsg("outbox.pending_changed must be called as a row trigger")));
 	if (!TRIGGER_FIRED_BY_INSERT(trigger->tg_event))
-		note_removed(trigger->tg_relation, trigger->tg_trigtuple);
+		note(note_removed, trigger->tg_relation, trigger->tg_trigtuple);
 	if (TRIGGER_FIRED_BY_INSERT(trigger->tg_event))
-		note_made(trigger->tg_relation, trigger->tg_trigtuple);
+		note(note_made, trigger->tg_relation, trigger->tg_trigtuple);
 	else if (TRIGGER_FIRED_BY_UPDATE(trigger->tg_event))
-		note_made(trigger->tg_relation, trigger->tg_newtuple);
+		note(note_made, trigger->tg_relation, trigger->tg_newtuple);
 	return PointerGetDatum(nullptr);
 }

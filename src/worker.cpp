@@ -149,7 +149,7 @@ count_sent(const List *sent)
 void
 notify_listeners(bool all)
 {
-	List *taken = NIL;
+	List *taken;
 	ListCell *cell;
 
 	if (is_resting(&worker.notify))
