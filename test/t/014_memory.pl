@@ -4,6 +4,10 @@
 # (a CHECK refuses them). After a warm-up, many times as many add less than a megabyte, by
 # the kernel's count and by that of its memory contexts.
 #
+# The C library keeps some of what a step needed and gave back, more or less of it as chance
+# will have it: megabytes that come and go. Here it is told to return each block at once, so
+# that the kernel counts what is in use.
+#
 # OUTBOX_SOAK: how many wake-ups; 200,000 is what a release is tried with.
 use strict;
 use warnings;
@@ -14,6 +18,10 @@ use Test::More;
 
 my $wakeups = $ENV{OUTBOX_SOAK} // 12000;
 my $most_growth = 1024 * 1024;
+local $ENV{MALLOC_MMAP_THRESHOLD_} = 8192;
+local $ENV{MALLOC_MMAP_MAX_} = 100_000;
+local $ENV{MALLOC_TRIM_THRESHOLD_} = 0;
+local $ENV{MALLOC_TOP_PAD_} = 0;
 my $node = new_node('main', conf => q{
 shared_preload_libraries = 'outbox'
 outbox.notify_gather = 0
