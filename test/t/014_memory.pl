@@ -1,4 +1,4 @@
-# The background worker's memory does not grow with what it does.
+# The memory of the background worker, and of a session, does not grow with what they do.
 #
 # Its wake-ups are, in turn, notifications, repairs of expired leases, and repairs that fail
 # (a CHECK refuses them). After a warm-up, many times as many add less than a megabyte, by
@@ -7,6 +7,9 @@
 # The C library keeps some of what a step needed and gave back, more or less of it as chance
 # will have it: megabytes that come and go. Here it is told to return each block at once, so
 # that the kernel counts what is in use.
+#
+# A session that enqueues, claims, completes, and is refused, holds as much after many such
+# transactions as after few.
 #
 # OUTBOX_SOAK: how many wake-ups; 200,000 is what a release is tried with.
 use strict;
@@ -93,5 +96,35 @@ cmp_ok(held() - $held, '<', $most_growth, '... nor do its memory contexts');
 is($node->safe_psql('postgres', "SELECT pid $worker"), $pid, '... and it is the same process');
 is($node->safe_psql('postgres', "SELECT repaired > 0 AND unrepaired > 0 AND notified > 0 $worker"), 't',
 	'... which has notified, repaired, and failed to repair');
+
+$node->safe_psql('postgres', q{
+	CREATE PROCEDURE work(transactions int) LANGUAGE plpgsql AS $$
+	BEGIN
+		FOR i IN 1 .. transactions LOOP
+			PERFORM outbox.enqueue('e', '1', idempotency_key => random()::text, partition_key => 'p' || i % 100);
+			BEGIN
+				PERFORM outbox.enqueue('e', '1', 'nowhere');
+			EXCEPTION WHEN sqlstate 'P7004' THEN NULL;
+			END;
+			PERFORM outbox.complete_batch('w', array_agg(outbox_id), array_agg(lease_token),
+				array_agg(CASE WHEN i % 2 = 0 THEN 'DISPATCHED' ELSE 'RETRYABLE' END::outbox.attempt_state))
+			FROM outbox.claim('w', 5) HAVING count(*) > 0;
+			BEGIN
+				PERFORM outbox.complete(gen_random_uuid(), gen_random_uuid(), 'w', 'DISPATCHED');
+			EXCEPTION WHEN sqlstate 'P7002' THEN NULL;
+			END;
+			COMMIT;
+		END LOOP;
+	END $$;
+});
+my @bytes = split /\s+/, $node->safe_psql('postgres', sprintf(q{
+	CALL work(500);
+	SELECT sum(total_bytes) FROM pg_backend_memory_contexts;
+	CALL work(%d);
+	SELECT sum(total_bytes) FROM pg_backend_memory_contexts;
+}, $wakeups / 8));
+
+is(scalar @bytes, 2, 'a session has worked, and measured itself');
+cmp_ok($bytes[1] - $bytes[0], '<', 64 * 1024, '... and holds no more for it');
 $node->stop('fast');
 done_testing();
