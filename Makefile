@@ -40,7 +40,7 @@ override with_llvm = no
 # Only what exports.txt lists leaves the library. PGDLLEXPORT is empty on 15, so
 # -fvisibility=hidden would hide the entry points as well.
 SHLIB_EXPORTS = exports.txt
-SHLIB_LINK   += -lstdc++
+SHLIB_LINK   += -lstdc++ -lcrypto
 
 # A directory named with -isystem is ignored where it comes again with -I: the
 # server's headers are not warned about, our own code is.

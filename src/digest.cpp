@@ -1,5 +1,7 @@
 // See digest.h.
 
+#include <openssl/evp.h>
+
 #include "digest.h"
 
 #include "args.h"
@@ -7,19 +9,48 @@
 
 namespace outbox {
 
+namespace {
+
+[[noreturn]] void
+no_digest()
+{
+	ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not compute the digest of a key")));
+}
+
+// The session's own: to look the algorithm up for each key costs more than the digest.
+const EVP_MD *
+algorithm()
+{
+	static EVP_MD *sha256;
+
+	if (sha256 == nullptr)
+		sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+	return sha256;
+}
+
+EVP_MD_CTX *
+hashing()
+{
+	static EVP_MD_CTX *context;
+
+	if (context == nullptr)
+		context = EVP_MD_CTX_new();
+	return context;
+}
+
+}	// namespace
+
 Digest
 digest_of(core::KeyKind kind, const core::Part *parts, int count)
 {
 	size_t size = core::frame_size(parts, count);
 	unsigned char *frame = static_cast<unsigned char *>(palloc(size));
-	pg_cryptohash_ctx *context = pg_cryptohash_create(PG_SHA256);
 	Digest digest;
 
 	core::write_frame(kind, parts, count, frame);
-	if (context == nullptr || pg_cryptohash_init(context) < 0 || pg_cryptohash_update(context, frame, size) < 0 ||
-		pg_cryptohash_final(context, digest.bytes, sizeof(digest.bytes)) < 0)
-		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not compute the digest of a key")));
-	pg_cryptohash_free(context);
+	if (algorithm() == nullptr || hashing() == nullptr || EVP_DigestInit_ex(hashing(), algorithm(), nullptr) != 1 ||
+		EVP_DigestUpdate(hashing(), frame, size) != 1 || EVP_DigestFinal_ex(hashing(), digest.bytes, nullptr) != 1)
+		no_digest();
 	pfree(frame);
 	return digest;
 }

@@ -1,4 +1,4 @@
-// SHA-256 of a framed key (core/keys.h), by the server's own implementation.
+// SHA-256 of a framed key (core/keys.h), by OpenSSL.
 #pragma once
 
 #include "core/keys.h"

@@ -34,7 +34,7 @@ extern "C" {
 #include "commands/defrem.h"
 #include "commands/extension.h"
 #include "commands/trigger.h"
-#include "common/cryptohash.h"
+#include "common/sha2.h"
 #include "common/hashfn.h"
 #include "common/int.h"
 #include "common/sha2.h"

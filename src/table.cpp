@@ -272,6 +272,14 @@ belongs_into(Table *table, IndexInfo *info, TupleTableSlot *row)
 	return ExecQual(info->ii_PredicateState, context);
 }
 
+// The id never changes: its new version's entry needs no check for duplicates, since the old
+// version's stands in anybody's way, and the hint lets the index drop what is dead.
+bool
+keeps_key(Relation index, bool update)
+{
+	return update && index->rd_index->indisprimary && index->rd_index->indnkeyatts == 1;
+}
+
 void
 insert_index_entries(Table *table, TupleTableSlot **rows, int count, bool update)
 {
@@ -282,8 +290,8 @@ insert_index_entries(Table *table, TupleTableSlot **rows, int count, bool update
 	{
 		Relation index = table->indexes[i];
 		IndexInfo *info = table->index_infos[i];
-		// The primary key never changes: the hint lets the index drop old versions.
-		bool unchanged = update && index->rd_index->indisprimary;
+		bool unchanged = keeps_key(index, update);
+		IndexUniqueCheck check = index->rd_index->indisunique && !unchanged ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO;
 
 		if (!info->ii_ReadyForInserts)
 			continue;
@@ -292,8 +300,7 @@ insert_index_entries(Table *table, TupleTableSlot **rows, int count, bool update
 			if (belongs_into(table, info, rows[n]))
 			{
 				FormIndexDatum(info, rows[n], table->estate, values, nulls);
-				index_insert(index, values, nulls, &rows[n]->tts_tid, table->rel,
-							 index->rd_index->indisunique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO, unchanged, info);
+				index_insert(index, values, nulls, &rows[n]->tts_tid, table->rel, check, unchanged, info);
 			}
 			ResetPerTupleExprContext(table->estate);
 		}

@@ -71,7 +71,7 @@ cluster_packages() {
 	if [ -n "${PG_CONFIG:-}" ] || ! command -v dpkg-query >/dev/null; then
 		return
 	fi
-	for package in g++ make perl util-linux postgresql-15 postgresql-server-dev-15 "$@"; do
+	for package in g++ libssl-dev make perl util-linux postgresql-15 postgresql-server-dev-15 "$@"; do
 		# shellcheck disable=SC2016 # dpkg-query fills this in
 		if [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" != installed ]; then
 			missing+=("$package")
