@@ -3,7 +3,8 @@
 --
 -- One table of work holds the payload and the lease; a ledger of attempts holds the payload
 -- again, so that it can be read by itself. A trigger notifies for each row. Enqueueing and
--- completing go row by row; the batch functions call them. It gives the promises that the
+-- completing go message by message, as applications do it; the batch functions, which call
+-- them, are there for comparison (the variant batched). It gives the promises that the
 -- extension gives: one message for each idempotency key, for ever; one lease at a time,
 -- fenced by a token; numbered attempts, at most one of them final; numbers of a key without
 -- gaps.

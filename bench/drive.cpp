@@ -5,6 +5,7 @@
 //
 //	conninfo=     where                         schema=outbox     the variant
 //	queue=bench                                 batch=1 payload=300 keys=1     of messages
+//	by_message=0  1: a batch is one call a message, in one transaction
 //	cycle=ecd     what each session does over and over, each a transaction of its own:
 //	              e enqueues a batch, c claims one, d completes what was claimed
 //	sessions=1    seconds=1                     cycles=3          at least, a session
@@ -54,6 +55,7 @@ struct Session {
 	Client client;
 	size_t place = 0; // in the cycle
 	int64_t sent = 0;
+	int messages = 0; // of the answer under way
 	int cycles = 0;
 	bool writing = false, under_way = false;
 };
@@ -109,6 +111,7 @@ void send(Drive *drive, size_t i) {
 	Session &session = *drive->sessions[i];
 
 	session.sent = now_ns();
+	session.messages = 0;
 	session.client.send(static_cast<Verb>(drive->cycle[session.place]));
 	session.under_way = true;
 	drive->under_way++;
@@ -124,15 +127,16 @@ bool receive(Drive *drive, Session *session) {
 		die("receive", PQerrorMessage(connection));
 	while (session->under_way && PQisBusy(connection) == 0) {
 		const Result result(PQgetResult(connection), PQclear);
-		if (result == nullptr) {
+		if (session->client.ends(result)) {
+			const int64_t now = now_ns();
+			drive->events[verb].push_back({now, now - session->sent, session->messages});
+			drive->total[verb] += session->messages;
 			session->under_way = false;
 			drive->under_way--;
 			return true;
 		}
-		const int n = session->client.take(static_cast<Verb>(verb), result);
-		const int64_t now = now_ns();
-		drive->events[verb].push_back({now, now - session->sent, n});
-		drive->total[verb] += n;
+		if (result != nullptr)
+			session->messages += session->client.take(static_cast<Verb>(verb), result);
 	}
 	return false;
 }
@@ -343,6 +347,7 @@ Options parse(int argc, char **argv) {
 		{"schema", [&](const std::string &v) { options.shape.schema = v; }},
 		{"queue", [&](const std::string &v) { options.shape.queue = v; }},
 		{"batch", [&](const std::string &v) { options.shape.batch = std::stoi(v); }},
+		{"by_message", [&](const std::string &v) { options.shape.by_message = v != "0"; }},
 		{"payload", [&](const std::string &v) { options.shape.payload = std::stoi(v); }},
 		{"keys", [&](const std::string &v) { options.shape.keys = v != "0"; }},
 		{"seed", [&](const std::string &v) { options.shape.seed = std::stoull(v); }},

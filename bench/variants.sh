@@ -11,6 +11,8 @@
 #                              those of its figures that METRICS, separated by commas, names
 #   taking_turns ROUND         the variants, in the order of that round
 #   has_result SET CASE VARIANT METRIC
+#
+# The variant batched is baseline's schema, driven through its batch functions.
 
 declare -A enqueued=() completed=()	# of each database
 
@@ -36,6 +38,10 @@ stop_server() {
 	rm -rf "${OUTBOX_TMP:?}/cluster_$1"
 }
 
+schema_of() {
+	if [ "$1" = batched ]; then echo baseline; else echo "$1"; fi
+}
+
 ordering() {
 	if [ "$numbered" = yes ]; then echo numbered; else echo none; fi
 }
@@ -55,11 +61,11 @@ make_database() {
 			;;
 		*)
 			query "ALTER DATABASE $2 SET enable_seqscan = off"
-			psql -XAtq -v ON_ERROR_STOP=1 -f "$OUTBOX_COPY/bench/$variant.sql"
+			psql -XAtq -v ON_ERROR_STOP=1 -f "$OUTBOX_COPY/bench/$(schema_of "$variant").sql"
 			;;
 	esac
 	case $variant in
-		baseline) query "INSERT INTO baseline.queues VALUES ('bench', $([ "$numbered" = yes ] && echo true || echo false))" ;;
+		baseline | batched) query "INSERT INTO baseline.queues VALUES ('bench', $([ "$numbered" = yes ] && echo true || echo false))" ;;
 	esac
 }
 
@@ -74,10 +80,12 @@ grow_history() {
 # The database is the variant's, unless PGDATABASE is another one of it: $database.
 drive() {
 	local set=$1 case=$2 variant=$3 round=$4 metrics=$5 name value answer
-	local database=${database:-$3}
+	local database=${database:-$3} by_message=0
+	[ "$variant" != baseline ] || by_message=1
 	shift 5
 	seed=$((seed + 1))
-	answer=$(as_user "$OUTBOX_TMP/drive" conninfo="dbname=$database ${conninfo:-}" schema="$variant" seed="$seed" keys="$keys" \
+	answer=$(as_user "$OUTBOX_TMP/drive" conninfo="dbname=$database ${conninfo:-}" schema="$(schema_of "$variant")" by_message=$by_message \
+		seed="$seed" keys="$keys" \
 		postmaster="$(head -n 1 "$OUTBOX_TMP/cluster_$set/postmaster.pid")" "$@") ||
 		cluster_die "$set, $case, $variant: the client gave up"
 	declare -gA figures=()
@@ -127,7 +135,7 @@ target_if_measured() {
 # Messages that were enqueued, those pending, those delivered.
 counts_of() {
 	case $1 in
-		baseline) query "SELECT p + d, p, d FROM (SELECT count(*) p FROM baseline.pending) p,
+		baseline | batched) query "SELECT p + d, p, d FROM (SELECT count(*) p FROM baseline.pending) p,
 			(SELECT count(DISTINCT outbox_id) d FROM baseline.attempts WHERE state = 'DISPATCHED') d" ;;
 		*) query "SELECT (SELECT count(*) FROM $1.messages), (SELECT count(*) FROM $1.pending),
 			(SELECT count(DISTINCT outbox_id) FROM $1.attempts WHERE state = 'DISPATCHED')" ;;

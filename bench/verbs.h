@@ -1,10 +1,12 @@
 // The verbs of an outbox as a client calls them: enqueue, claim, complete. Variants differ in
-// nothing but the schema that the functions are in.
+// nothing but the schema that the functions are in, and whether batches have functions.
 //
 // Statements are prepared; what comes back, and ids that are sent, is binary, as drivers do
-// it that know the types; a batch is one jsonb array as text. With a batch of 1 the functions
-// for single messages are called. Each answer is checked: a message that was there already, a
-// lease that was lost or a row too few ends the program.
+// it that know the types; a batch is one jsonb array as text. With a batch of 1, or where
+// batches have no functions (by_message), those for single messages are called: all of a batch
+// in one pipeline, which is one transaction, and spares the server the wait for each answer.
+// Each answer is checked: a message that was there already, a lease that was lost or a row too
+// few ends the program.
 #pragma once
 
 #include "client.h"
@@ -17,6 +19,7 @@ struct Shape {
 	std::string schema = "outbox";
 	std::string queue = "bench";
 	int batch = 1;
+	bool by_message = false;
 	int payload = 300; // bytes
 	bool keys = true;  // aggregate, partition key, idempotency key; else payload only
 	uint64_t seed = 1;
@@ -146,11 +149,32 @@ public:
 
 	void send(Verb verb) {
 		const char statement[] = {static_cast<char>(verb), '\0'};
-		const Parameters parameters = verb == ENQUEUE ? enqueue_parameters()
-									  : verb == CLAIM ? claim_parameters()
-													  : complete_parameters();
-		if (!parameters.send(connection, statement))
+		bool sent = true;
+
+		calls = calls_of(verb);
+		if (calls > 1)
+			sent = PQenterPipelineMode(connection.get()) != 0;
+		for (int i = 0; sent && i < calls; i++) {
+			const Parameters parameters = verb == ENQUEUE ? enqueue_parameters()
+										  : verb == CLAIM ? claim_parameters()
+														  : complete_parameters(static_cast<size_t>(i));
+			sent = parameters.send(connection, statement);
+		}
+		if (calls > 1)
+			sent = sent && PQpipelineSync(connection.get()) != 0;
+		if (!sent)
 			die("send", PQerrorMessage(connection.get()));
+	}
+
+	// What PQgetResult gave was the end of the answer to all that was sent.
+	bool ends(const Result &result) const {
+		if (calls <= 1)
+			return result == nullptr;
+		if (PQresultStatus(result.get()) != PGRES_PIPELINE_SYNC)
+			return false;
+		if (PQexitPipelineMode(connection.get()) == 0)
+			die("pipeline", PQerrorMessage(connection.get()));
+		return true;
 	}
 
 	// How many messages it was about.
@@ -169,8 +193,16 @@ public:
 
 	// Sends, and waits for the answer.
 	int call(Verb verb) {
+		int n = 0;
+
 		send(verb);
-		return take(verb, answer());
+		for (;;) {
+			const Result result(PQgetResult(connection.get()), PQclear);
+			if (ends(result))
+				return n;
+			if (result != nullptr)
+				n += take(verb, result);
+		}
 	}
 
 	// Enqueues by another prepared statement, of the same parameters, which leases as well.
@@ -195,7 +227,13 @@ private:
 		return first;
 	}
 
-	bool single() const { return shape.batch == 1; }
+	bool single() const { return shape.batch == 1 || shape.by_message; }
+
+	int calls_of(Verb verb) const {
+		if (!single() || verb == CLAIM)
+			return 1;
+		return verb == ENQUEUE ? shape.batch : static_cast<int>(leases.size());
+	}
 
 	std::string enqueue_sql() const {
 		if (!single())
@@ -256,20 +294,20 @@ private:
 		return parameters;
 	}
 
-	Parameters complete_parameters() {
+	Parameters complete_parameters(size_t i) {
 		Parameters parameters;
 
 		parameters.text(worker);
 		if (single()) {
-			parameters.binary(leases[0].id.bytes, sizeof(Uuid));
-			parameters.binary(leases[0].token.bytes, sizeof(Uuid));
+			parameters.binary(leases[i].id.bytes, sizeof(Uuid));
+			parameters.binary(leases[i].token.bytes, sizeof(Uuid));
 			return parameters;
 		}
 		make_array(&ids, &Lease::id);
 		make_array(&tokens, &Lease::token);
 		states = "{";
-		for (size_t i = 0; i < leases.size(); i++)
-			states += i > 0 ? ",DISPATCHED" : "DISPATCHED";
+		for (size_t k = 0; k < leases.size(); k++)
+			states += k > 0 ? ",DISPATCHED" : "DISPATCHED";
 		states += "}";
 		parameters.binary(ids.data(), ids.size());
 		parameters.binary(tokens.data(), tokens.size());
@@ -300,7 +338,7 @@ private:
 	int take_enqueued(const Result &result) const {
 		const int n = PQntuples(result.get());
 
-		if (n != shape.batch)
+		if (n != (single() ? 1 : shape.batch))
 			die("enqueue", "not one row a message");
 		for (int i = 0; i < n; i++)
 			if (PQgetlength(result.get(), i, 1) != 1 || *PQgetvalue(result.get(), i, 1) != 1)
@@ -328,7 +366,7 @@ private:
 	int take_completed(const Result &result) const {
 		const int n = PQntuples(result.get());
 
-		if (n != static_cast<int>(leases.size()))
+		if (n != (single() ? 1 : static_cast<int>(leases.size())))
 			die("complete", "not one row an item");
 		for (int i = 0; i < n; i++)
 			if (!PQgetisnull(result.get(), i, 1))
@@ -339,4 +377,5 @@ private:
 	const Shape &shape;
 	Messages *messages;
 	std::string worker, batch, json, ids, tokens, states;
+	int calls = 1; // that were sent last
 };

@@ -61,7 +61,7 @@ load_rows() {
 		outbox) tables="
 			INSERT INTO outbox.messages ($columns, event_id, priority) SELECT $values, id, 0 FROM row;
 			INSERT INTO outbox.pending (outbox_id, queue, next_attempt_at, created_at) SELECT id, 'bench', due, now() FROM row" ;;
-		baseline) tables="
+		baseline | batched) tables="
 			ALTER TABLE baseline.pending DISABLE TRIGGER tell;
 			INSERT INTO baseline.pending ($columns, aggregate_id, next_attempt_at) SELECT $values, '', due FROM row;
 			ALTER TABLE baseline.pending ENABLE TRIGGER tell" ;;
