@@ -8,10 +8,13 @@
 // Shape: candidates are gathered from the due index (due.h) first and changed afterwards,
 // chunk by chunk.
 
+#include <algorithm>
+
 #include "args.h"
 #include "boundary.h"
 #include "due.h"
 #include "entropy.h"
+#include "id_walk.h"
 #include "lease.h"
 #include "lost.h"
 #include "transaction.h"
@@ -48,42 +51,106 @@ struct Candidate {
 	TimestampTz expires_at;
 };
 
-// ---- the message of a candidate
+// ---- the messages of candidates
 
 // The lease must return the message, so it is read first: a row without its message, or
 // whose message this statement may not see, is passed by untouched.
+HeapTuple
+visible(const Table *leaf, TupleTableSlot *slot, Snapshot snapshot)
+{
+	return table_tuple_satisfies_snapshot(leaf->rel, slot, snapshot) ? ExecCopySlotHeapTuple(slot) : nullptr;
+}
+
 HeapTuple
 visible_message(Table *leaf, const core::Uuid &id, Snapshot snapshot)
 {
 	HeapTuple message = nullptr;
 	Probe *probe = probe_id(leaf, id);
 
-	if (next_settled(probe, ForwardScanDirection) && table_tuple_satisfies_snapshot(leaf->rel, probe->slot, snapshot))
-		message = ExecCopySlotHeapTuple(probe->slot);
+	if (next_settled(probe, ForwardScanDirection))
+		message = visible(leaf, probe->slot, snapshot);
 	rest_probe(probe);
 	return message;
 }
 
+// Those of one leaf, in order of their ids.
+void
+walk_messages(Candidate **candidates, int count, Snapshot snapshot)
+{
+	Table *leaf = candidates[0]->leaf;
+	IdWalk walk;
+
+	begin_id_walk(&walk, leaf, candidates[0]->row->id, candidates[count - 1]->row->id, count);
+	for (int i = 0; i < count; i++)
+		if (walk_to(&walk, candidates[i]->row->id) == Step::found)
+			candidates[i]->message = visible(leaf, walk.probe.slot, snapshot);
+	end_id_walk(&walk);
+}
+
+void
+walk_all_messages(Candidate *candidates, int count, Snapshot snapshot)
+{
+	Candidate **sorted = static_cast<Candidate **>(palloc(sizeof(Candidate *) * static_cast<Size>(count)));
+
+	for (int i = 0; i < count; i++)
+		sorted[i] = &candidates[i];
+	std::sort(sorted, sorted + count,
+			  [](const Candidate *a, const Candidate *b) { return memcmp(a->row->id.bytes, b->row->id.bytes, UUID_LEN) < 0; });
+	for (int first = 0, i = 1; i <= count; i++)
+		if (i == count || sorted[i]->leaf != sorted[first]->leaf)
+		{
+			if (i - first >= ids_to_walk)
+				walk_messages(sorted + first, i - first, snapshot);
+			first = i;
+		}
+	pfree(sorted);
+}
+
+// Finds the messages of candidates, and drops those that have none. How many are left.
+int
+find_messages(Candidate *candidates, int count, Snapshot snapshot)
+{
+	int left = 0;
+
+	walk_all_messages(candidates, count, snapshot);
+	for (int i = 0; i < count; i++)
+	{
+		Candidate *candidate = &candidates[i];
+
+		if (candidate->message == nullptr)
+			candidate->message = visible_message(candidate->leaf, candidate->row->id, snapshot);
+		if (candidate->message != nullptr)
+			candidates[left++] = *candidate;
+	}
+	return left;
+}
+
 // ---- gathering and leasing
 
+// How many are left; 0 only where nothing is due.
 int
 gather(DueScan *scan, const Claim *claim, Candidate *candidates, int most)
 {
 	Table *table = pending(scan->work);
-	int count = 0;
+	int left = 0;
 
-	while (count < most && next_due(scan))
+	while (left == 0)
 	{
-		Candidate *candidate = &candidates[count];
+		int count = 0;
 
-		memset(candidate, 0, sizeof(*candidate));
-		candidate->row = load(table, scan->probe.slot);
-		candidate->leaf = leaf_of(scan->work, messages_shape, candidate->row->id, reads);
-		candidate->message = visible_message(candidate->leaf, candidate->row->id, claim->snapshot);
-		if (candidate->message != nullptr)
-			count++;
+		while (count < most && next_due(scan))
+		{
+			Candidate *candidate = &candidates[count++];
+
+			memset(candidate, 0, sizeof(*candidate));
+			candidate->row = load(table, scan->probe.slot);
+			candidate->leaf = leaf_of(scan->work, messages_shape, candidate->row->id, reads);
+		}
+		if (count == 0)
+			return 0;
+		left = find_messages(candidates, count, claim->snapshot);
 	}
-	return count;
+	return left;
 }
 
 void

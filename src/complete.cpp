@@ -8,19 +8,23 @@
 //
 // Shape: the ledger is read without a lock, then the pending row is changed in exactly
 // the version that was read. If that works, nothing can have been appended in between;
-// if it does not, everything is looked at again.
+// if it does not, everything is looked at again. A batch reads the pending rows of a chunk
+// by one walk, then their ledgers by another, then changes them one by one.
 
 #include <algorithm>
 
 #include "args.h"
 #include "boundary.h"
 #include "errors.h"
+#include "id_walk.h"
 #include "lease.h"
 #include "queue.h"
 
 namespace outbox {
 
 namespace {
+
+constexpr int chunk_size = 500;
 
 struct Report {
 	// asked
@@ -33,6 +37,11 @@ struct Report {
 	bool has_delay;
 	int64 delay_us;
 	const char *bad;			// SQLSTATE of an argument, or nullptr
+
+	// foreseen: read ahead of its turn
+	PendingRow *row;			// or nullptr
+	bool has_before;
+	Tried before;
 
 	// answered
 	Attempt *attempt;			// recorded by this call
@@ -102,6 +111,18 @@ answer_lost(Work *work, Report *report)
 	report->recorded = recorded.state;
 }
 
+// What was read ahead serves once: if it is outdated, it is read now.
+Holding
+look(Work *work, Report *report, const text *worker)
+{
+	PendingRow *row = report->row;
+
+	report->row = nullptr;
+	report->has_before = report->has_before && row != nullptr;
+	return row != nullptr ? judge_lease(row, report->token, worker) :
+							look_at_lease(work, report->id, report->token, worker);
+}
+
 // Accepts one report, or answers why not. raise: as an ERROR.
 void
 settle(Work *work, Report *report, const text *worker, bool raise)
@@ -110,7 +131,7 @@ settle(Work *work, Report *report, const text *worker, bool raise)
 	{
 		CHECK_FOR_INTERRUPTS();
 
-		Holding holding = look_at_lease(work, report->id, report->token, worker);
+		Holding holding = look(work, report, worker);
 		Tried before;
 		const Queue *queue = nullptr;
 		bool at_ceiling = false;
@@ -125,7 +146,7 @@ settle(Work *work, Report *report, const text *worker, bool raise)
 			answer_lost(work, report);
 			return;
 		}
-		before = tried(work, report->id);
+		before = report->has_before ? report->before : tried(work, report->id);
 		if (before.terminal)
 		{
 			// It may have ended just now, and the row with it: then the lease is lost.
@@ -191,37 +212,117 @@ earlier_report(Report *const *reports, int i)
 	return nullptr;
 }
 
-// Settles count reports from the first on, sorted by id, and appends what was accepted.
+// ---- reading ahead
+
+// Those whose ledger one leaf holds.
 void
-settle_all(Work *work, Report **reports, int first, int count, const text *worker)
+foresee_ledger(Work *work, Report *const *reports, int count)
 {
-	Attempt **attempts = static_cast<Attempt **>(palloc(sizeof(Attempt *) * static_cast<Size>(count)));
+	core::Uuid ids[chunk_size];
+	Tried before[chunk_size];
+	bool known[chunk_size];
+
+	for (int i = 0; i < count; i++)
+		ids[i] = reports[i]->id;
+	tried_all(work, ids, count, before, known);
+	for (int i = 0; i < count; i++)
+	{
+		reports[i]->has_before = known[i];
+		reports[i]->before = before[i];
+	}
+}
+
+// Of a message reported twice the second is not foreseen: the first will change the row.
+int
+foresee_rows(Work *work, Report *const *reports, int count, Report **found)
+{
+	Table *table = pending(work);
+	int n = 0;
+	IdWalk walk;
+
+	begin_id_walk(&walk, table, reports[0]->id, reports[count - 1]->id, count);
+	for (int i = 0; i < count; i++)
+		if (reports[i]->error == nullptr && (i == 0 || !equal(reports[i]->id, reports[i - 1]->id)) &&
+			walk_to(&walk, reports[i]->id) == Step::found)
+		{
+			reports[i]->row = load(table, walk.probe.slot);
+			found[n++] = reports[i];
+		}
+	end_id_walk(&walk);
+	return n;
+}
+
+// The rows first: what is appended to a ledger after that outdates the row.
+void
+foresee(Work *work, Report *const *reports, int count)
+{
+	Report *found[chunk_size];
+	int n;
+
+	for (int i = 0; i < count; i++)
+	{
+		reports[i]->row = nullptr;
+		reports[i]->has_before = false;
+	}
+	if (count < ids_to_walk)
+		return;
+	n = foresee_rows(work, reports, count, found);
+	for (int first = 0, i = 1; i <= n; i++)
+		if (i == n || leaf_of(work, attempts_shape, found[i]->id, inserts) !=
+						  leaf_of(work, attempts_shape, found[first]->id, inserts))
+		{
+			foresee_ledger(work, found + first, i - first);
+			first = i;
+		}
+}
+
+// ---- batches
+
+void
+begin_report(Report *report)
+{
+	report->error = bad_report(report);
+	report->attempt = nullptr;
+	report->attempt_no = 0;
+	report->rescheduled = false;
+}
+
+// Settles reports[first] to reports[first + count - 1], sorted by id, and appends what was
+// accepted.
+void
+settle_chunk(Work *work, Report **reports, int first, int count, const text *worker)
+{
+	Attempt *attempts[chunk_size];
 	int accepted = 0;
 
 	for (int i = first; i < first + count; i++)
+		begin_report(reports[i]);
+	foresee(work, reports + first, count);
+	for (int i = first; i < first + count; i++)
 	{
 		Report *report = reports[i];
-		const Report *earlier;
+		const Report *earlier = report->error == nullptr ? earlier_report(reports, i) : nullptr;
 
-		report->error = bad_report(report);
-		report->attempt = nullptr;
-		report->attempt_no = 0;
-		report->rescheduled = false;
-		if (report->error != nullptr)
-			continue;
-		earlier = earlier_report(reports, i);
 		if (earlier != nullptr)
 		{
 			report->error = "P7002";
 			report->attempt_no = earlier->attempt_no;
 			report->recorded = earlier->recorded;
-			continue;
 		}
+		if (report->error != nullptr)
+			continue;
 		settle(work, report, worker, false);
 		if (report->attempt != nullptr)
 			attempts[accepted++] = report->attempt;
 	}
 	append(work, attempts, accepted);
+}
+
+void
+settle_all(Work *work, Report **reports, int first, int count, const text *worker)
+{
+	for (int done = 0; done < count; done += chunk_size)
+		settle_chunk(work, reports, first + done, Min(count - done, chunk_size), worker);
 }
 
 // Where user-made checks, columns or indexes may refuse a row, each report is confined.

@@ -10,7 +10,12 @@ namespace outbox {
 Holding
 look_at_lease(Work *work, const core::Uuid &id, const core::Uuid &token, const text *worker)
 {
-	PendingRow *row = find_pending(work, id);
+	return judge_lease(find_pending(work, id), token, worker);
+}
+
+Holding
+judge_lease(PendingRow *row, const core::Uuid &token, const text *worker)
+{
 	Held held = Held::yes;
 
 	if (row == nullptr || !row->leased)

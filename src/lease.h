@@ -19,6 +19,8 @@ struct Holding {
 };
 
 Holding look_at_lease(Work *work, const core::Uuid &id, const core::Uuid &token, const text *worker);
+// The same of a row that was read before; nullptr when there was none.
+Holding judge_lease(PendingRow *row, const core::Uuid &token, const text *worker);
 
 // P7002 with its DETAIL.
 [[noreturn]] void raise_lease_lost(Work *work, const Holding &holding, const core::Uuid &id,

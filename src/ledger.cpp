@@ -3,6 +3,7 @@
 #include "ledger.h"
 
 #include "errors.h"
+#include "id_walk.h"
 #include "probe.h"
 #include "transaction.h"
 
@@ -41,6 +42,14 @@ has_terminal(Table *leaf, const core::Uuid &id)
 	found = next_settled(&probe, ForwardScanDirection);
 	end_probe(&probe);
 	return found;
+}
+
+int
+attempt_no_in(const Table *leaf, TupleTableSlot *slot)
+{
+	bool isnull;
+
+	return DatumGetInt32(leaf->get(slot, attempts_col::attempt_no, &isnull));
 }
 
 void
@@ -97,13 +106,32 @@ tried(Work *work, const core::Uuid &id)
 
 	if (next_settled(probe, BackwardScanDirection))
 	{
-		bool isnull;
-
-		result.attempts = DatumGetInt32(leaf->get(probe->slot, attempts_col::attempt_no, &isnull));
+		result.attempts = attempt_no_in(leaf, probe->slot);
 		result.terminal = has_terminal(leaf, id);
 	}
 	rest_probe(probe);
 	return result;
+}
+
+void
+tried_all(Work *work, const core::Uuid *ids, int count, Tried *result, bool *known)
+{
+	Table *leaf = leaf_of(work, attempts_shape, ids[0], inserts);
+	IdWalk walk;
+
+	begin_id_walk(&walk, leaf, ids[0], ids[count - 1], count);
+	for (int i = 0; i < count; i++)
+	{
+		Step step = walk_to(&walk, ids[i]);
+
+		for (result[i] = {}; step == Step::found; step = walk_to(&walk, ids[i]))
+			result[i].attempts = attempt_no_in(leaf, walk.probe.slot);
+		known[i] = step == Step::absent;
+	}
+	end_id_walk(&walk);
+	for (int i = 0; i < count; i++)
+		if (known[i] && result[i].attempts > 0)
+			result[i].terminal = has_terminal(leaf, ids[i]);
 }
 
 void
