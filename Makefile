@@ -85,9 +85,8 @@ $(shlib): .build-objects
 	@echo '$(stamp)' | cmp -s - $@ || echo '$(stamp)' >$@
 
 # The functions by which tests stop and release processes.
-stop_points.txt: exports.txt
-	(cat $<; printf '%s\n' outbox_stop_point_arm pg_finfo_outbox_stop_point_arm outbox_stop_point_reached \
-		pg_finfo_outbox_stop_point_reached outbox_stop_point_release pg_finfo_outbox_stop_point_release) >$@
+stop_points.txt: exports.txt Makefile
+	(cat $<; for f in arm reached release shake; do printf '%s\n' "outbox_stop_point_$$f" "pg_finfo_outbox_stop_point_$$f"; done) >$@
 
 .PHONY: FORCE
 FORCE:

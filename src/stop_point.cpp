@@ -1,5 +1,6 @@
 // See stop_point.h. The tests' side: arm a name, wait until a process has reached it,
-// release it.
+// release it; or shake: at every point some of the processes stay for a random while, so that
+// gaps of an instruction are as wide as any.
 
 #ifdef OUTBOX_STOP_POINTS
 
@@ -20,8 +21,13 @@ struct Point {
 	pg_atomic_uint32 reached;	// by the process of that number
 };
 
+struct Points {
+	pg_atomic_uint32 shaken;	// microseconds at most, 0 = not
+	Point all[most_points];
+};
+
 // Of a tranche of its own, so that the library needs no more when it has none.
-Point *points;
+Points *points;
 shmem_request_hook_type previous_request;
 shmem_startup_hook_type previous_startup;
 
@@ -30,7 +36,7 @@ request()
 {
 	if (previous_request != nullptr)
 		previous_request();
-	RequestAddinShmemSpace(sizeof(Point) * most_points);
+	RequestAddinShmemSpace(sizeof(Points));
 }
 
 void
@@ -41,9 +47,9 @@ startup()
 	if (previous_startup != nullptr)
 		previous_startup();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	points = static_cast<Point *>(ShmemInitStruct("outbox stop points", sizeof(Point) * most_points, &found));
+	points = static_cast<Points *>(ShmemInitStruct("outbox stop points", sizeof(Points), &found));
 	if (!found)
-		memset(static_cast<void *>(points), 0, sizeof(Point) * most_points);
+		memset(static_cast<void *>(points), 0, sizeof(Points));
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -51,9 +57,19 @@ Point *
 find(const char *name)
 {
 	for (int i = 0; points != nullptr && i < most_points; i++)
-		if (strcmp(points[i].name, name) == 0)
-			return &points[i];
+		if (strcmp(points->all[i].name, name) == 0)
+			return &points->all[i];
 	return nullptr;
+}
+
+// One in four stays.
+void
+stay_a_while()
+{
+	uint32 most = points != nullptr ? pg_atomic_read_u32(&points->shaken) : 0;
+
+	if (most != 0 && pg_prng_uint64_range(&pg_global_prng_state, 0, 3) == 0)
+		pg_usleep(static_cast<long>(pg_prng_uint64_range(&pg_global_prng_state, 0, most)));
 }
 
 }	// namespace
@@ -74,6 +90,7 @@ stop_point(const char *name)
 
 	uint32 only = point != nullptr ? pg_atomic_read_u32(&point->only) : 0;
 
+	stay_a_while();
 	if (point == nullptr || pg_atomic_read_u32(&point->armed) == 0 ||
 		(only != 0 && only != static_cast<uint32>(MyProcPid)))
 		return;
@@ -119,6 +136,12 @@ OUTBOX_FUNCTION(outbox_stop_point_release)
 
 	if (point != nullptr)
 		pg_atomic_write_u32(&point->armed, 0);
+	PG_RETURN_VOID();
+}
+
+OUTBOX_FUNCTION(outbox_stop_point_shake)
+{
+	pg_atomic_write_u32(&points->shaken, static_cast<uint32>(PG_GETARG_INT32(0)));
 	PG_RETURN_VOID();
 }
 

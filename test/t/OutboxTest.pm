@@ -381,7 +381,7 @@ sub serves
 }
 
 # Stop points: a process (that one, or any) that comes to an armed place waits there until it
-# is released.
+# is released. Shaken (microseconds, 0 = no more), processes stay for a while at every one.
 sub make_stop_points
 {
 	my ($node) = @_;
@@ -389,7 +389,8 @@ sub make_stop_points
 	$node->safe_psql('postgres', q{
 		CREATE FUNCTION arm(text, pid int = 0) RETURNS void LANGUAGE c AS 'outbox', 'outbox_stop_point_arm';
 		CREATE FUNCTION reached(text) RETURNS int LANGUAGE c AS 'outbox', 'outbox_stop_point_reached';
-		CREATE FUNCTION release(text) RETURNS void LANGUAGE c AS 'outbox', 'outbox_stop_point_release'});
+		CREATE FUNCTION release(text) RETURNS void LANGUAGE c AS 'outbox', 'outbox_stop_point_release';
+		CREATE FUNCTION shake(int) RETURNS void LANGUAGE c AS 'outbox', 'outbox_stop_point_shake'});
 	return;
 }
 
