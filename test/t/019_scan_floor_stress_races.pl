@@ -41,13 +41,23 @@ $node->safe_psql('postgres', q{
 	CREATE TABLE held (worker text, outbox_id uuid, token uuid);
 
 	-- Choices are numbers, for pgbench draws them.
-	CREATE FUNCTION put(q int, p int, due int, n int) RETURNS void LANGUAGE sql AS $$
-		SELECT outbox.enqueue('e', '1', (ARRAY['a', 'b'])[q], priority => (ARRAY[0, 7, 15])[p], deliver_at => CASE due
-			WHEN 1 THEN '2001-01-01'::timestamptz + random() * interval '1 year' WHEN 2 THEN clock_timestamp() + interval '2 ms' END)
-		FROM generate_series(1, n) $$;
+	CREATE FUNCTION put_one(q int, p int, due int) RETURNS uuid LANGUAGE sql AS $$
+		SELECT outbox_id FROM outbox.enqueue('e', '1', (ARRAY['a', 'b'])[q], priority => (ARRAY[0, 7, 15])[p], deliver_at => CASE due
+			WHEN 1 THEN '2001-01-01'::timestamptz + random() * interval '1 year' WHEN 2 THEN clock_timestamp() + interval '2 ms' END) $$;
+	CREATE FUNCTION put(q int, p int, due int, n int) RETURNS void LANGUAGE sql AS 'SELECT put_one(q, p, due) FROM generate_series(1, n)';
 	CREATE FUNCTION take(w int, q int, n int, lease int) RETURNS void LANGUAGE sql AS $$
 		INSERT INTO held SELECT w::text, outbox_id, lease_token FROM outbox.claim(w::text, n,
 			(ARRAY['2 ms', '10 ms', '1 min'])[lease]::interval, (ARRAY['{a}', '{b}', '{a,b}'])[q]::text[]) $$;
+	-- A transaction's own message is there for its own claim.
+	CREATE FUNCTION put_and_take(w int, q int, p int) RETURNS void LANGUAGE plpgsql AS $$
+		DECLARE
+			mine uuid := put_one(q, p, 1);
+		BEGIN
+			PERFORM take(w, q, 1000000, 3);
+			IF NOT EXISTS (SELECT FROM held WHERE outbox_id = mine) THEN
+				RAISE 'a transaction does not find its own message';
+			END IF;
+		END $$;
 	CREATE FUNCTION let_go(w text, n int) RETURNS TABLE (ids uuid[], tokens uuid[]) LANGUAGE sql AS $$
 		WITH gone AS (DELETE FROM held WHERE ctid = ANY (ARRAY(SELECT ctid FROM held WHERE worker = w LIMIT n)) RETURNING *)
 		SELECT coalesce(array_agg(outbox_id ORDER BY outbox_id), '{}'), coalesce(array_agg(token ORDER BY outbox_id), '{}') FROM gone $$;
@@ -119,9 +129,11 @@ my %producers = (
 	savepoints => "BEGIN;" . $either->('', $put) . "SAVEPOINT s;\n$put\nSAVEPOINT t;\n$put" . $either->('RELEASE t;', 'ROLLBACK TO t;') . $either->('COMMIT;', "RELEASE s;\nSELECT stay(:few);\nCOMMIT;"),
 	undone_savepoint => $redo->($put),
 	prepare => $prepare->($put),
+	own => "BEGIN;\nSELECT put_and_take(:client_id, :q, :p);\n" . $either->('COMMIT;', "SELECT put_and_take(:client_id, :q, :p);\nROLLBACK;"),
 );
 my %workers = (
 	take => $take,
+	take_late => "BEGIN;\nSELECT take(:client_id, :c, :few, 1);\nSELECT stay(:many);\nCOMMIT;",
 	take_undone => "BEGIN;\n$take\n" . $either->($take, $finish) . 'ROLLBACK;',
 	take_redone => $redo->("$take\n$take"),
 	take_prepared => $prepare->("$take\n$put"),
@@ -134,7 +146,7 @@ my %workers = (
 );
 my %others = (
 	update => q{UPDATE outbox.pending SET next_attempt_at = CASE :due WHEN 1 THEN '2002-02-02' ELSE clock_timestamp() END WHERE outbox_id = some_row(false);},
-	expire => q{UPDATE outbox.pending SET lease_expires_at = clock_timestamp() WHERE outbox_id = some_row(true);},
+	expire => q{UPDATE outbox.pending SET lease_expires_at = CASE :due WHEN 1 THEN '2002-02-02' ELSE clock_timestamp() END WHERE outbox_id = some_row(true);},
 	move => q{UPDATE outbox.pending SET queue = (ARRAY['a', 'b'])[:q], priority = (ARRAY[0, 7, 15])[:p] WHERE outbox_id = some_row(false);},
 	copy => "BEGIN;\n\\set leased false\n$row\n" . qq{COPY (SELECT * FROM outbox.pending WHERE outbox_id::text = ':row') TO '$dir/c:client_id';
 		DELETE FROM outbox.pending WHERE outbox_id::text = ':row';
@@ -197,13 +209,18 @@ sub some_of
 	return (shuffle(@all))[0 .. int(rand($most))];
 }
 
+# One that is just being prepared is seen, and busy for a moment more. Returns how many were there.
 sub end_prepared
 {
-	foreach my $gid (split /\n/, $finisher->query_safe('SELECT gid FROM pg_prepared_xacts'))
+	my @gids = split /\n/, $finisher->query_safe('SELECT gid FROM pg_prepared_xacts');
+
+	foreach my $gid (@gids)
 	{
-		$finisher->query_safe(one_of('COMMIT', 'COMMIT', 'ROLLBACK') . " PREPARED '$gid'");
+		$finisher->query(one_of('COMMIT', 'COMMIT', 'ROLLBACK') . " PREPARED '$gid'");
+		die $finisher->{stderr} if $finisher->{stderr} =~ /ERROR/ && $finisher->{stderr} !~ /is busy/;
+		$finisher->{stderr} = '';
 	}
-	return;
+	return scalar @gids;
 }
 
 sub load
@@ -225,7 +242,7 @@ sub load
 		select(undef, undef, undef, 0.005);
 	}
 	$bench->finish;
-	end_prepared();
+	1 while end_prepared();
 	return join(' ', @names, map { "$_=$range{$_}" } sort keys %range)
 		. ($? == 0 && $out =~ /^number of failed transactions: 0 /m ? '' : "\n$err");
 }
@@ -274,7 +291,6 @@ sub drain
 	my ($name) = @_;
 	my $all;
 
-	end_prepared();
 	$one->query_safe(q{SELECT give_back(worker, 1000000, 0) FROM (SELECT DISTINCT worker FROM held) w});
 	settled('greatest(next_attempt_at, lease_expires_at) > clock_timestamp()') or die;
 	ok(expired_leases_found(), "$name: all expired leases are repaired");
@@ -299,7 +315,7 @@ sub phase
 
 	($one, $two, $finisher) = map { session($node) } 1 .. 3;
 	wait_for_worker($node);
-	$one->query_safe('SELECT shake(300)');
+	$one->query_safe('SELECT shake(1000)');
 	$holder->query_safe($before);
 	foreach my $round (1 .. $rounds)
 	{
