@@ -226,7 +226,8 @@ sub end_prepared
 sub load
 {
 	my ($moves_clock) = @_;
-	my @names = (some_of(2, sort keys %producers), some_of(3, sort keys %workers), rand() < 0.3 ? some_of(2, sort keys %others) : ());
+	my @names = (some_of(2, sort keys %producers), some_of(3, sort keys %workers),
+		rand() < 0.3 ? some_of(2, sort keys %others) : (), rand() < 0.3 ? qw(repair finish_undone) : ());
 	my ($first, $last) = @{ one_of([ 1, 1 ], [ 1, 2 ]) };
 	my %range = (first => $first, last => $last, priorities => one_of(1, 3), earliest => one_of(1, 2, 3), longest => one_of(1, 3));
 	my @command = ('pgbench', '-n', '-c', $clients, '-t', $steps, '--random-seed', ++$seed, map { ('-D', "$_=$range{$_}") } sort keys %range);
