@@ -472,6 +472,24 @@ Errors of the whole: 22004 NULL worker_id or required array; 22023 lengths or di
 Locks: the pending rows in order of outbox_id, until the end of the transaction; stale tokens are refused before any lock.
 Cost: linear in the items.$$;
 
+CREATE FUNCTION outbox.complete_and_claim(worker_id text, outbox_ids uuid[], lease_tokens uuid[], states outbox.attempt_state[],
+	refs text[] DEFAULT NULL, response_codes text[] DEFAULT NULL, error_codes text[] DEFAULT NULL, error_messages text[] DEFAULT NULL,
+	latencies_ms integer[] DEFAULT NULL, retry_delays interval[] DEFAULT NULL,
+	batch_size integer DEFAULT 10, lease interval DEFAULT NULL, queues text[] DEFAULT NULL)
+RETURNS TABLE (kind text, outbox_id uuid,
+	attempt_no integer, recorded outbox.attempt_state, next_attempt_at timestamptz, error text,
+	queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text,
+	partition_key text, sequence_id bigint, idempotency_key text, routing_key text, priority integer,
+	payload jsonb, headers jsonb, attempt_count integer, max_attempts integer, created_at timestamptz,
+	lease_token uuid, lease_expires_at timestamptz)
+LANGUAGE c VOLATILE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_complete_and_claim';
+COMMENT ON FUNCTION outbox.complete_and_claim(text, uuid[], uuid[], outbox.attempt_state[], text[], text[], text[], text[], integer[], interval[], integer, interval, text[]) IS
+$$Reports a batch of tries and then leases the next: complete_batch and claim in one statement, one round trip and one commit.
+worker_id: who reports and claims. outbox_ids to retry_delays: as in complete_batch; empty arrays report nothing. batch_size, lease, queues: as in claim; it never waits for work.
+kind: completed, a row for each item in input order, with attempt_no, recorded, next_attempt_at and error as complete_batch has them; then claimed, a row for each lease, with the columns of claim. A message that this call reschedules without delay is due, and may be among the claimed.
+Errors of the whole, before anything is written: P7004 unknown queue; 22004 and 22023 bad arguments.
+Locks: as complete_batch, then as claim. Cost: that of both, less a call, a commit and the opening of the tables.$$;
+
 CREATE FUNCTION outbox.renew(worker_id text, outbox_ids uuid[], lease_tokens uuid[], lease interval DEFAULT NULL)
 RETURNS TABLE (outbox_id uuid, lease_expires_at timestamptz, error text)
 LANGUAGE c VOLATILE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_renew';
@@ -1172,6 +1190,7 @@ GRANT EXECUTE ON FUNCTION
 	outbox.claim(text, integer, interval, text[], interval),
 	outbox.complete(uuid, uuid, text, outbox.attempt_state, text, text, text, text, integer, interval),
 	outbox.complete_batch(text, uuid[], uuid[], outbox.attempt_state[], text[], text[], text[], text[], integer[], interval[]),
+	outbox.complete_and_claim(text, uuid[], uuid[], outbox.attempt_state[], text[], text[], text[], text[], integer[], interval[], integer, interval, text[]),
 	outbox.renew(text, uuid[], uuid[], interval),
 	outbox.release(text, uuid[], uuid[], interval),
 	outbox.repair_expired_leases(integer, text, text[])

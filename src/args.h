@@ -54,6 +54,8 @@ void check_same_length(const ArrayArg &array, int count, const char *name, const
 
 // One row of a function that has called InitMaterializedSRF.
 void put_result(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
+// Where a row goes to that is the answer of one function or a part of another's.
+using PutRow = void (*)(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
 // For a function that answers with exactly one row: cheaper than a set of rows. The
 // descriptor is asked for before anything is done.
 TupleDesc single_row_desc(FunctionCallInfo fcinfo);

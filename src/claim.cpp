@@ -1,4 +1,4 @@
-// claim: leases due messages to a worker.
+// claim, and the second half of complete_and_claim: leases due messages to a worker.
 //
 // Guarantees: never waits for a row, never leases more than asked, nor a row twice,
 // whatever the planner's settings (there is no planner); each row under its own token.
@@ -8,9 +8,10 @@
 // Shape: candidates are gathered from the due index (due.h) first and changed afterwards,
 // chunk by chunk.
 
+#include "claim.h"
+
 #include <algorithm>
 
-#include "args.h"
 #include "boundary.h"
 #include "due.h"
 #include "entropy.h"
@@ -28,17 +29,6 @@ constexpr int chunk_size = 1000;
 // Messages that a claim ends without leasing them (a lowered ceiling, a lost lease at
 // the ceiling), before it leaves the rest to the next call.
 constexpr int most_ended = 1000;
-
-struct Claim {
-	FunctionCallInfo fcinfo;	// its result
-	text *worker;
-	int wanted;
-	int taken;
-	int ended;
-	bool has_lease;
-	int64 lease_us;
-	Snapshot snapshot;			// of the calling statement
-};
 
 // One due row, and the message it stands for.
 struct Candidate {
@@ -277,8 +267,8 @@ put_claimed(Claim *claim, const Candidate *candidate, const Queue *queue)
 	int most = ceiling(queue, candidate->row->max_attempts);
 	Datum *all = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(desc->natts)));
 	bool *all_nulls = static_cast<bool *>(palloc(sizeof(bool) * static_cast<Size>(desc->natts)));
-	Datum values[18];
-	bool nulls[18] = {};
+	Datum values[claim_columns];
+	bool nulls[claim_columns] = {};
 	int n = 0;
 	auto message = [&](int column) {
 		values[n] = all[leaf->attno[column] - 1];
@@ -298,7 +288,7 @@ put_claimed(Claim *claim, const Candidate *candidate, const Queue *queue)
 	message(created_at);
 	values[n++] = from_uuid(candidate->token);
 	values[n++] = TimestampTzGetDatum(candidate->expires_at);
-	put_result(claim->fcinfo, values, nulls);
+	claim->put(claim->fcinfo, values, nulls);
 	pfree(all);
 	pfree(all_nulls);
 }
@@ -333,26 +323,20 @@ claim_from(Work *work, Claim *claim, const Queue *queue)
 }
 
 void
-claim_once(Claim *claim, const List *names)
+claim_once(Claim *claim)
 {
-	ListCell *cell;
 	Work work;
 
 	begin_work(&work, "claim()");
-	foreach (cell, queues_named(&work, names))
-	{
-		const Queue *queue = static_cast<const Queue *>(lfirst(cell));
-
-		if (!queue->paused && claim->taken < claim->wanted)
-			claim_from(&work, claim, queue);
-	}
+	queues_named(&work, claim->queues);
+	claim_due(&work, claim);
 	end_work(&work);
 }
 
 // Messages that were committed after the statement began count as well, and so its
 // snapshot cannot be the one that decides.
 void
-claim_waiting(Claim *claim, const List *names, int64 us)
+claim_waiting(Claim *claim, int64 us)
 {
 	Waiting waiting;
 
@@ -364,7 +348,7 @@ claim_waiting(Claim *claim, const List *names, int64 us)
 	do
 	{
 		claim->snapshot = RegisterSnapshot(GetLatestSnapshot());
-		claim_once(claim, names);
+		claim_once(claim);
 		UnregisterSnapshot(claim->snapshot);
 	} while (claim->taken == 0 && wait_on(&waiting));
 	end_waiting(&waiting);
@@ -372,33 +356,54 @@ claim_waiting(Claim *claim, const List *names, int64 us)
 
 }	// namespace
 
+Claim
+claim_arguments(FunctionCallInfo fcinfo, int first)
+{
+	Claim claim = {};
+
+	claim.fcinfo = fcinfo;
+	claim.worker = worker_argument(fcinfo, 0);
+	claim.wanted = required_int(fcinfo, first, "batch_size");
+	check_at_least(claim.wanted, 1, "batch_size");
+	claim.has_lease = !PG_ARGISNULL(first + 1);
+	if (claim.has_lease)
+	{
+		claim.lease_us = positive_interval_us(PG_GETARG_INTERVAL_P(first + 1), "lease");
+		later(GetCurrentTimestamp(), claim.lease_us, "lease");
+	}
+	claim.queues = queue_names_argument(fcinfo, first + 2, "default");
+	claim.snapshot = GetActiveSnapshot();
+	return claim;
+}
+
+void
+claim_due(Work *work, Claim *claim)
+{
+	ListCell *cell;
+
+	foreach (cell, claim->queues)
+	{
+		const Queue *queue = find_queue(work, static_cast<const text *>(lfirst(cell)));
+
+		if (queue != nullptr && !queue->paused && claim->taken < claim->wanted)
+			claim_from(work, claim, queue);
+	}
+}
+
 }	// namespace outbox
 
 using namespace outbox;
 
 OUTBOX_FUNCTION(outbox_claim)
 {
-	Claim claim = {};
-	const List *names;
-	int64 wait_us;
+	Claim claim = claim_arguments(fcinfo, 1);
+	int64 wait_us = nonnegative_interval_us(DatumGetIntervalP(required_datum(fcinfo, 4, "wait")), "wait");
 
-	claim.fcinfo = fcinfo;
-	claim.worker = worker_argument(fcinfo, 0);
-	claim.wanted = required_int(fcinfo, 1, "batch_size");
-	check_at_least(claim.wanted, 1, "batch_size");
-	claim.has_lease = !PG_ARGISNULL(2);
-	if (claim.has_lease)
-	{
-		claim.lease_us = positive_interval_us(PG_GETARG_INTERVAL_P(2), "lease");
-		later(GetCurrentTimestamp(), claim.lease_us, "lease");
-	}
-	wait_us = nonnegative_interval_us(DatumGetIntervalP(required_datum(fcinfo, 4, "wait")), "wait");
-	names = queue_names_argument(fcinfo, 3, "default");
-	claim.snapshot = GetActiveSnapshot();
+	claim.put = put_result;
 	InitMaterializedSRF(fcinfo, 0);
 	if (wait_us > 0)
-		claim_waiting(&claim, names, wait_us);
+		claim_waiting(&claim, wait_us);
 	else
-		claim_once(&claim, names);
+		claim_once(&claim);
 	return static_cast<Datum>(0);
 }

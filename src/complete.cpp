@@ -1,4 +1,5 @@
-// complete, complete_batch: a worker reports tries.
+// complete, complete_batch, and the first half of complete_and_claim: a worker reports
+// tries.
 //
 // Guarantees: a stale token is refused before any lock. A try that is accepted appends
 // exactly one attempt and ends or reschedules its message, in one transaction; once the
@@ -13,18 +14,14 @@
 
 #include <algorithm>
 
-#include "args.h"
 #include "boundary.h"
+#include "complete.h"
 #include "errors.h"
 #include "id_walk.h"
 #include "lease.h"
 #include "queue.h"
 
 namespace outbox {
-
-namespace {
-
-constexpr int chunk_size = 500;
 
 struct Report {
 	// asked
@@ -51,6 +48,10 @@ struct Report {
 	TimestampTz next_attempt_at;
 	const char *error;			// SQLSTATE or nullptr
 };
+
+namespace {
+
+constexpr int chunk_size = 500;
 
 core::Event
 event_of(core::Record state)
@@ -374,7 +375,113 @@ optional_delay(Datum interval, bool isnull, bool *has_delay)
 	return isnull ? 0 : nonnegative_interval_us(DatumGetIntervalP(interval), "retry_delay");
 }
 
+// What is wrong with it is its own answer.
+void
+read_report(Work *work, const Reports *reports, int i, Report *report)
+{
+	auto text_at = [&](const ArrayArg &array) {
+		return array.is_null(i) ? nullptr : DatumGetTextPP(array.items[i]);
+	};
+
+	report->position = i;
+	if (!reports->ids.is_null(i))
+		report->id = to_uuid(reports->ids.items[i]);
+	if (reports->ids.is_null(i) || reports->tokens.is_null(i))
+	{
+		report->bad = "22004";
+		return;
+	}
+	report->token = to_uuid(reports->tokens.items[i]);
+	report->has_state = !reports->states.is_null(i);
+	if (report->has_state)
+		report->state = state_of(work, reports->states.items[i]);
+	report->details.reference = text_at(reports->references);
+	report->details.response_code = text_at(reports->response_codes);
+	report->details.error_code = text_at(reports->error_codes);
+	report->details.error_message = text_at(reports->error_messages);
+	report->details.has_latency = !reports->latencies.is_null(i);
+	report->details.latency_ms = report->details.has_latency ? DatumGetInt32(reports->latencies.items[i]) : 0;
+	report->has_delay = !reports->delays.is_null(i);
+	if (report->has_delay &&
+		!usable_delay_us(DatumGetIntervalP(reports->delays.items[i]), work->now, &report->delay_us))
+		report->bad = "22023";
+}
+
 }	// namespace
+
+Reports
+reports_argument(FunctionCallInfo fcinfo)
+{
+	Reports reports = {};
+	auto same_length = [&](const ArrayArg &array, const char *name) {
+		check_same_length(array, reports.ids.count, name, "outbox_ids");
+	};
+
+	reports.worker = worker_argument(fcinfo, 0);
+	reports.ids = required_array(fcinfo, 1, "outbox_ids");
+	reports.tokens = required_array(fcinfo, 2, "lease_tokens");
+	reports.states = required_array(fcinfo, 3, "states");
+	reports.references = optional_array(fcinfo, 4, "refs");
+	reports.response_codes = optional_array(fcinfo, 5, "response_codes");
+	reports.error_codes = optional_array(fcinfo, 6, "error_codes");
+	reports.error_messages = optional_array(fcinfo, 7, "error_messages");
+	reports.latencies = optional_array(fcinfo, 8, "latencies_ms");
+	reports.delays = optional_array(fcinfo, 9, "retry_delays");
+	same_length(reports.tokens, "lease_tokens");
+	same_length(reports.states, "states");
+	same_length(reports.references, "refs");
+	same_length(reports.response_codes, "response_codes");
+	same_length(reports.error_codes, "error_codes");
+	same_length(reports.error_messages, "error_messages");
+	same_length(reports.latencies, "latencies_ms");
+	same_length(reports.delays, "retry_delays");
+	return reports;
+}
+
+void
+settle_reports(Work *work, Reports *reports)
+{
+	Size count = static_cast<Size>(reports->ids.count);
+	Report **sorted;
+
+	if (count == 0)
+		return;
+	reports->settled = static_cast<Report *>(palloc0(sizeof(Report) * count));
+	sorted = static_cast<Report **>(palloc(sizeof(Report *) * count));
+	for (int i = 0; i < reports->ids.count; i++)
+	{
+		sorted[i] = &reports->settled[i];
+		read_report(work, reports, i, sorted[i]);
+	}
+	std::sort(sorted, sorted + count, [](const Report *a, const Report *b) {
+		int order = memcmp(a->id.bytes, b->id.bytes, UUID_LEN);
+
+		return order != 0 ? order < 0 : a->position < b->position;
+	});
+	settle_batch(work, sorted, reports->ids.count, reports->worker);
+}
+
+void
+put_reports(Work *work, const Reports *reports, FunctionCallInfo fcinfo, PutRow put)
+{
+	for (int i = 0; i < reports->ids.count; i++)
+	{
+		const Report *report = &reports->settled[i];
+		Datum values[5] = {};
+		bool nulls[5] = {};
+
+		nulls[0] = reports->ids.is_null(i);
+		values[0] = nulls[0] ? 0 : reports->ids.items[i];
+		values[1] = Int32GetDatum(report->attempt_no);
+		nulls[1] = report->attempt_no == 0;
+		values[2] = state_or_null(work, report, &nulls[2]);
+		values[3] = TimestampTzGetDatum(report->next_attempt_at);
+		nulls[3] = report->error != nullptr || !report->rescheduled;
+		values[4] = report->error != nullptr ? CStringGetTextDatum(report->error) : 0;
+		nulls[4] = report->error == nullptr;
+		put(fcinfo, values, nulls);
+	}
+}
 
 }	// namespace outbox
 
@@ -425,89 +532,13 @@ OUTBOX_FUNCTION(outbox_complete)
 
 OUTBOX_FUNCTION(outbox_complete_batch)
 {
-	text *worker = worker_argument(fcinfo, 0);
-	ArrayArg ids = required_array(fcinfo, 1, "outbox_ids");
-	ArrayArg tokens = required_array(fcinfo, 2, "lease_tokens");
-	ArrayArg states = required_array(fcinfo, 3, "states");
-	ArrayArg references = optional_array(fcinfo, 4, "refs");
-	ArrayArg response_codes = optional_array(fcinfo, 5, "response_codes");
-	ArrayArg error_codes = optional_array(fcinfo, 6, "error_codes");
-	ArrayArg error_messages = optional_array(fcinfo, 7, "error_messages");
-	ArrayArg latencies = optional_array(fcinfo, 8, "latencies_ms");
-	ArrayArg delays = optional_array(fcinfo, 9, "retry_delays");
-	Size count = static_cast<Size>(ids.count);
-	Report *reports;
-	Report **sorted;
+	Reports reports = reports_argument(fcinfo);
 	Work work;
-
-	check_same_length(tokens, ids.count, "lease_tokens", "outbox_ids");
-	check_same_length(states, ids.count, "states", "outbox_ids");
-	check_same_length(references, ids.count, "refs", "outbox_ids");
-	check_same_length(response_codes, ids.count, "response_codes", "outbox_ids");
-	check_same_length(error_codes, ids.count, "error_codes", "outbox_ids");
-	check_same_length(error_messages, ids.count, "error_messages", "outbox_ids");
-	check_same_length(latencies, ids.count, "latencies_ms", "outbox_ids");
-	check_same_length(delays, ids.count, "retry_delays", "outbox_ids");
 
 	InitMaterializedSRF(fcinfo, 0);
 	begin_work(&work, "complete_batch()");
-	reports = static_cast<Report *>(palloc0(sizeof(Report) * Max(count, 1)));
-	sorted = static_cast<Report **>(palloc(sizeof(Report *) * Max(count, 1)));
-	for (int i = 0; i < ids.count; i++)
-	{
-		Report *report = &reports[i];
-		auto text_at = [&](const ArrayArg &array) {
-			return array.is_null(i) ? nullptr : DatumGetTextPP(array.items[i]);
-		};
-
-		sorted[i] = report;
-		report->position = i;
-		if (ids.is_null(i) || tokens.is_null(i))
-		{
-			report->bad = "22004";
-			if (!ids.is_null(i))
-				report->id = to_uuid(ids.items[i]);
-			continue;
-		}
-		report->id = to_uuid(ids.items[i]);
-		report->token = to_uuid(tokens.items[i]);
-		report->has_state = !states.is_null(i);
-		if (report->has_state)
-			report->state = state_of(&work, states.items[i]);
-		report->details.reference = text_at(references);
-		report->details.response_code = text_at(response_codes);
-		report->details.error_code = text_at(error_codes);
-		report->details.error_message = text_at(error_messages);
-		report->details.has_latency = !latencies.is_null(i);
-		report->details.latency_ms = report->details.has_latency ? DatumGetInt32(latencies.items[i]) : 0;
-		report->has_delay = !delays.is_null(i);
-		if (report->has_delay && !usable_delay_us(DatumGetIntervalP(delays.items[i]), work.now, &report->delay_us))
-			report->bad = "22023";
-	}
-	std::sort(sorted, sorted + count, [](const Report *a, const Report *b) {
-		int order = memcmp(a->id.bytes, b->id.bytes, UUID_LEN);
-
-		return order != 0 ? order < 0 : a->position < b->position;
-	});
-	if (count > 0)
-		settle_batch(&work, sorted, ids.count, worker);
-	for (int i = 0; i < ids.count; i++)
-	{
-		const Report *report = &reports[i];
-		Datum values[5] = {};
-		bool nulls[5] = {};
-
-		nulls[0] = ids.is_null(i);
-		values[0] = nulls[0] ? 0 : ids.items[i];
-		values[1] = Int32GetDatum(report->attempt_no);
-		nulls[1] = report->attempt_no == 0;
-		values[2] = state_or_null(&work, report, &nulls[2]);
-		values[3] = TimestampTzGetDatum(report->next_attempt_at);
-		nulls[3] = report->error != nullptr || !report->rescheduled;
-		values[4] = report->error != nullptr ? CStringGetTextDatum(report->error) : 0;
-		nulls[4] = report->error == nullptr;
-		put_result(fcinfo, values, nulls);
-	}
+	settle_reports(&work, &reports);
+	put_reports(&work, &reports, fcinfo, put_result);
 	end_work(&work);
 	return static_cast<Datum>(0);
 }

@@ -265,6 +265,14 @@ begin_nested_work(Work *work, const Work *outer)
 }
 
 void
+begin_next_command(Work *work)
+{
+	CommandCounterIncrement();
+	work->now = GetCurrentTimestamp();
+	work->queues = nullptr;
+}
+
+void
 end_reading(Work *work)
 {
 	for (Leaf *leaf = work->leaves; leaf != nullptr; leaf = leaf->next)

@@ -53,6 +53,8 @@ void begin_work(Work *work, const char *function);
 // A Work inside a Work, for in_subtransaction: opens everything anew.
 void begin_nested_work(Work *work, const Work *outer);
 void end_work(Work *work);
+// Goes on as if the call began anew: by the clock of now, with the queues as they are now.
+void begin_next_command(Work *work);
 // For functions that only read: no check for a writable transaction, and no new command.
 void begin_reading(Work *work);
 void end_reading(Work *work);

@@ -6,7 +6,7 @@ SET intervalstyle = 'postgres';
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(42);
+SELECT plan(44);
 
 CREATE FUNCTION pg_temp.arguments(name text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(pg_get_function_arguments(oid), ' AND ') FROM pg_proc
@@ -20,7 +20,7 @@ $$;
 -- Every function there is, each with one signature. The last five serve views and tables.
 SELECT results_eq(
 	$$SELECT proname::text COLLATE "C", count(*) FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace GROUP BY 1 ORDER BY 1$$,
-	$$SELECT name COLLATE "C", 1::bigint FROM unnest(ARRAY['alter_queue', 'backoff', 'cancel', 'check', 'claim', 'complete', 'complete_batch', 'create_queue', 'drop_queue',
+	$$SELECT name COLLATE "C", 1::bigint FROM unnest(ARRAY['alter_queue', 'backoff', 'cancel', 'check', 'claim', 'complete', 'complete_and_claim', 'complete_batch', 'create_queue', 'drop_queue',
 		'enqueue', 'enqueue_and_claim', 'enqueue_batch', 'maintain', 'pause', 'release', 'renew', 'repair_expired_leases', 'replay', 'resume', 'state_diagram',
 		'prometheus', 'reset_stats', 'take_number', 'wait_for_work', 'queue_stats', 'worker_status', 'append_only', 'key_digest', 'merge_queue', 'pending_changed']) name ORDER BY 1$$,
 	'the functions, one signature each');
@@ -62,6 +62,16 @@ SELECT is(pg_temp.arguments('complete_batch'),
 	'retry_delays interval[] DEFAULT NULL::interval[]', 'arguments of complete_batch');
 SELECT is(pg_temp.result('complete_batch'),
 	'TABLE(outbox_id uuid, attempt_no integer, recorded outbox.attempt_state, next_attempt_at timestamp with time zone, error text)', 'result of complete_batch');
+SELECT is(pg_temp.arguments('complete_and_claim'),
+	'worker_id text, outbox_ids uuid[], lease_tokens uuid[], states outbox.attempt_state[], refs text[] DEFAULT NULL::text[], response_codes text[] DEFAULT NULL::text[], '
+	'error_codes text[] DEFAULT NULL::text[], error_messages text[] DEFAULT NULL::text[], latencies_ms integer[] DEFAULT NULL::integer[], '
+	'retry_delays interval[] DEFAULT NULL::interval[], batch_size integer DEFAULT 10, lease interval DEFAULT NULL::interval, queues text[] DEFAULT NULL::text[]',
+	'arguments of complete_and_claim');
+SELECT is(pg_temp.result('complete_and_claim'),
+	'TABLE(kind text, outbox_id uuid, attempt_no integer, recorded outbox.attempt_state, next_attempt_at timestamp with time zone, error text, '
+	'queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text, partition_key text, sequence_id bigint, '
+	'idempotency_key text, routing_key text, priority integer, payload jsonb, headers jsonb, attempt_count integer, max_attempts integer, '
+	'created_at timestamp with time zone, lease_token uuid, lease_expires_at timestamp with time zone)', 'result of complete_and_claim');
 SELECT is(pg_temp.arguments('renew'), 'worker_id text, outbox_ids uuid[], lease_tokens uuid[], lease interval DEFAULT NULL::interval', 'arguments of renew');
 SELECT is(pg_temp.result('renew'), 'TABLE(outbox_id uuid, lease_expires_at timestamp with time zone, error text)', 'result of renew');
 SELECT is(pg_temp.arguments('release'), 'worker_id text, outbox_ids uuid[], lease_tokens uuid[], delay interval DEFAULT ''00:00:00''::interval', 'arguments of release');

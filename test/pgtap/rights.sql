@@ -63,6 +63,7 @@ SELECT results_eq($$
 	('check',                           '',        '',        'EXECUTE', '',        '',        ''),
 	('claim',                           '',        'EXECUTE', '',        '',        '',        ''),
 	('complete',                        '',        'EXECUTE', '',        '',        '',        ''),
+	('complete_and_claim',              '',        'EXECUTE', '',        '',        '',        ''),
 	('complete_batch',                  '',        'EXECUTE', '',        '',        '',        ''),
 	('create_queue',                    '',        '',        'EXECUTE', '',        '',        ''),
 	('drop_queue',                      '',        '',        'EXECUTE', '',        '',        ''),

@@ -27,6 +27,7 @@ SELECT t.try(replace(s, 'LONG', quote_literal(:'long'))) FROM (VALUES
 	($$SELECT outbox.enqueue_and_claim(LONG, 'e', '1')$$),
 	($$SELECT outbox.complete(t.id('e4'), t.id('e4'), LONG, 'DISPATCHED')$$),
 	($$SELECT outbox.complete_batch(LONG, '{}', '{}', '{}')$$),
+	($$SELECT outbox.complete_and_claim(LONG, '{}', '{}', '{}')$$),
 	($$SELECT outbox.renew(LONG, '{}', '{}')$$),
 	($$SELECT outbox.release(LONG, '{}', '{}')$$),
 	($$SELECT outbox.repair_expired_leases(10, LONG)$$),

@@ -47,6 +47,7 @@ BEGIN
 		('claim', $v$SELECT outbox.claim('w', 1)$v$),
 		('complete', $v$SELECT outbox.complete('00000000-0000-7000-8000-000000000000', '00000000-0000-7000-8000-000000000000', 'w', 'DISPATCHED')$v$),
 		('complete_batch', $v$SELECT outbox.complete_batch('w', '{}', '{}', '{}')$v$),
+		('complete_and_claim', $v$SELECT outbox.complete_and_claim('w', '{}', '{}', '{}')$v$),
 		('renew', $v$SELECT outbox.renew('w', '{}', '{}')$v$),
 		('release', $v$SELECT outbox.release('w', '{}', '{}')$v$),
 		('repair_expired_leases', $v$SELECT outbox.repair_expired_leases()$v$),

@@ -28,6 +28,7 @@ SELECT t.try(s) FROM (VALUES
 	($$SELECT outbox.claim('w')$$),
 	($$SELECT outbox.complete(t.id('leased'), t.token('leased'), 'w', 'DISPATCHED')$$),
 	($$SELECT outbox.complete_batch('w', ARRAY[t.id('leased')], ARRAY[t.token('leased')], '{DISPATCHED}')$$),
+	($$SELECT outbox.complete_and_claim('w', ARRAY[t.id('leased')], ARRAY[t.token('leased')], '{DISPATCHED}')$$),
 	($$SELECT outbox.renew('w', ARRAY[t.id('leased')], ARRAY[t.token('leased')])$$),
 	($$SELECT outbox.release('w', ARRAY[t.id('leased')], ARRAY[t.token('leased')])$$),
 	($$SELECT outbox.repair_expired_leases()$$),

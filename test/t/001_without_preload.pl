@@ -69,6 +69,11 @@ sub every_function
 	$check->('complete_batch',
 		"SELECT attempt_no, recorded, error FROM outbox.complete_batch('w', ARRAY['$id']::uuid[], ARRAY['$token']::uuid[], ARRAY['FAILED'])",
 		'1|FAILED|');
+	my ($next, $next_token) = $check->('complete_and_claim',
+		"SELECT outbox_id, lease_token, kind FROM outbox.complete_and_claim('w', '{}', '{}', '{}', queues => ARRAY['$round'])", qr/^$uuid\|$uuid\|claimed$/);
+	$check->('complete_and_claim',
+		"SELECT kind, recorded FROM outbox.complete_and_claim('w', ARRAY['$next']::uuid[], ARRAY['$next_token']::uuid[], ARRAY['DISPATCHED'], queues => ARRAY['$round'])",
+		'completed|DISPATCHED');
 	$check->('take_number', "SELECT outbox.take_number('$round', 'another key')", '1');
 	$check->('replay', "SELECT outbox.replay('$id')", qr/^$uuid$/);
 	($id) = split /\|/, call("SELECT outbox_id FROM outbox.claim('lost', 1, queues => ARRAY['$round'])");

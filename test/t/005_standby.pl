@@ -62,6 +62,8 @@ my %writes = (
 	complete => [qq{outbox.complete('$id', '$token', 'holder', 'DISPATCHED')}],
 	complete_batch => [ qq{outbox.complete_batch('holder', $arrays, ARRAY['DISPATCHED'])},
 		q{outbox.complete_batch('w', ARRAY[]::uuid[], ARRAY[]::uuid[], ARRAY[]::outbox.attempt_state[])} ],
+	complete_and_claim => [ qq{outbox.complete_and_claim('holder', $arrays, ARRAY['DISPATCHED'])},
+		q{outbox.complete_and_claim('w', ARRAY[]::uuid[], ARRAY[]::uuid[], ARRAY[]::outbox.attempt_state[])} ],
 	renew => [ qq{outbox.renew('holder', $arrays)}, q{outbox.renew('holder', ARRAY[]::uuid[], ARRAY[]::uuid[])} ],
 	release => [ qq{outbox.release('holder', $arrays)}, q{outbox.release('holder', ARRAY[]::uuid[], ARRAY[]::uuid[])} ],
 	repair_expired_leases => [ q{outbox.repair_expired_leases()}, q{outbox.repair_expired_leases(queues => ARRAY['empty'])} ],
