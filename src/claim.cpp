@@ -237,6 +237,8 @@ take_candidates(Work *work, Claim *claim, Candidate *candidates, int count, cons
 		take_all(work, claim, candidates, count, queue);
 		return;
 	}
+	// The ledger is written, or somebody's code may write what it likes.
+	claim->leases_only = false;
 	each_confined(
 		count,
 		[&](int first, int n) {
@@ -381,6 +383,7 @@ claim_due(Work *work, Claim *claim)
 {
 	ListCell *cell;
 
+	claim->leases_only = wrote_only_leases();
 	foreach (cell, claim->queues)
 	{
 		const Queue *queue = find_queue(work, static_cast<const text *>(lfirst(cell)));
@@ -388,6 +391,8 @@ claim_due(Work *work, Claim *claim)
 		if (queue != nullptr && !queue->paused && claim->taken < claim->wanted)
 			claim_from(work, claim, queue);
 	}
+	if (claim->leases_only)
+		note_leases();
 }
 
 }	// namespace outbox

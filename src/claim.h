@@ -21,7 +21,7 @@ struct Claim {
 	bool has_lease;
 	int64 lease_us;
 	Snapshot snapshot;			// of the calling statement
-	bool leases_only;			// it writes nothing else
+	bool leases_only;			// it has written nothing else
 };
 
 // Arguments: the worker is the first; batch_size, lease and queues come one after the

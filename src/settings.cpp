@@ -11,6 +11,7 @@ constexpr int64 most_us = 3653 * USECS_PER_DAY;	// ten years
 
 char *partition_interval;
 char *idempotency_window;
+bool async_claim;
 bool worker = true;
 char *databases;
 int discovery_interval_s = 300;
@@ -126,6 +127,10 @@ define_settings()
 							   "How long idempotency keys and event ids are remembered; empty means for ever.",
 							   nullptr, &idempotency_window, "", PGC_SUSET, 0, check_interval_or_empty, nullptr,
 							   nullptr);
+	DefineCustomBoolVariable("outbox.async_claim",
+							 "Whether a transaction that did nothing but claim commits asynchronously.",
+							 "A crash of the server may then forget leases that were just given out.", &async_claim, false,
+							 PGC_USERSET, 0, nullptr, nullptr, nullptr);
 	MarkGUCPrefixReserved("outbox");
 }
 
@@ -133,6 +138,12 @@ int64
 partition_interval_ms()
 {
 	return fixed_us(partition_interval) / 1000;
+}
+
+bool
+leases_commit_asynchronously()
+{
+	return async_claim;
 }
 
 bool

@@ -18,6 +18,9 @@ int64 partition_interval_ms();
 // PG_INT64_MAX = for ever.
 int64 idempotency_window_ms();
 
+// outbox.async_claim: whether a transaction that only leased commits asynchronously.
+bool leases_commit_asynchronously();
+
 // outbox.worker: whether background workers run.
 bool workers_wanted();
 

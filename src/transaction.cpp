@@ -3,6 +3,7 @@
 #include "transaction.h"
 
 #include "floor.h"
+#include "settings.h"
 #include "stop_point.h"
 
 namespace outbox {
@@ -31,9 +32,10 @@ struct Notes {
 	bool told_listeners;	// by this transaction itself
 	bool news;
 	Oid news_of;
+	XLogRecPtr leases_end;	// of the transaction's WAL, if all of it is of leases
 };
 
-constexpr Notes nothing = {nullptr, nullptr, DT_NOEND, false, false, InvalidOid};
+constexpr Notes nothing = {nullptr, nullptr, DT_NOEND, false, false, InvalidOid, InvalidXLogRecPtr};
 Notes notes = nothing;
 
 void
@@ -136,6 +138,17 @@ tell_listeners()
 		if (note->due_at <= now)
 			Async_Notify("outbox_pending", note->queue);
 	notes.told_listeners = true;
+}
+
+// Before the commit: this transaction's, not to outlive it. XactLastRecEnd moves with each
+// record that this process writes, whatever it is of, that of a rolled-back savepoint too.
+void
+commit_leases_asynchronously()
+{
+	if (notes.leases_end == InvalidXLogRecPtr || !wrote_only_leases() || !leases_commit_asynchronously() ||
+		synchronous_commit == SYNCHRONOUS_COMMIT_OFF)
+		return;
+	set_config_option("synchronous_commit", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
 }
 
 void
@@ -248,6 +261,7 @@ act_at(XactEvent event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 			tell_listeners();
+			commit_leases_asynchronously();
 			if (notes.first != nullptr)
 				OUTBOX_STOP_POINT("after_pre_commit");
 			break;
@@ -351,6 +365,18 @@ note_created(const text *queue)
 {
 	if (shared != nullptr)
 		note_of(queue)->made_again = true;
+}
+
+bool
+wrote_only_leases()
+{
+	return XactLastRecEnd == notes.leases_end;
+}
+
+void
+note_leases()
+{
+	notes.leases_end = XactLastRecEnd;
 }
 
 void

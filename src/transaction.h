@@ -6,7 +6,9 @@
 // neither fail nor wait, and the worker notifies the listeners; without one the
 // transaction notifies them itself, once per queue, just before its commit. PREPARE
 // TRANSACTION works (a pending NOTIFY would forbid it): what a prepared transaction did
-// is found by the worker's safety poll, and is not counted.
+// is found by the worker's safety poll, and is not counted. With outbox.async_claim a
+// transaction whose WAL, to the last record, is of leases commits asynchronously, and no
+// other does.
 #pragma once
 
 #include "shared.h"
@@ -20,6 +22,11 @@ void note_count(const text *queue, Counter counter, int64 n = 1);
 void note_latency(const text *queue, int ms);
 void note_dropped(const text *queue);
 void note_created(const text *queue);
+
+// Whether the transaction has written nothing yet, or nothing but leases; and that what it
+// has written since it was so were leases, too.
+bool wrote_only_leases();
+void note_leases();
 
 // For whoever changes what the launcher watches: it is told at the end of the transaction,
 // however that ends, and looks for the extension in that database.
