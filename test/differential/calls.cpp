@@ -218,15 +218,19 @@ std::string random_queues(Random &random) {
 	return as_array(names, "text");
 }
 
-Call random_claim(Random &random) {
-	Call call{"claim", {{"worker_id", quoted(random.pick(workers))}}};
-
+void add_claim(Random &random, Call &call) {
 	if (random.chance(90))
 		call.arguments.emplace_back("batch_size", std::to_string(random.between(1, 8)));
 	if (random.chance(60))
 		call.arguments.emplace_back("lease", quoted(random.pick(leases)));
 	if (random.chance(90))
 		call.arguments.emplace_back("queues", random_queues(random));
+}
+
+Call random_claim(Random &random) {
+	Call call{"claim", {{"worker_id", quoted(random.pick(workers))}}};
+
+	add_claim(random, call);
 	if (random.chance(20))
 		call.arguments.emplace_back("wait", "'0'");
 	return call;
@@ -333,9 +337,9 @@ Call items_call(const std::string &function, const Items &items) {
 			 {"lease_tokens", as_uuids(items.tokens)}}};
 }
 
-Call random_complete_batch(Random &random, World &world, bool is_unobservable) {
-	Items items = random_items(random, world);
-	Call call = items_call("complete_batch", items);
+Call random_reports(Random &random, World &world, const std::string &function, const Items &items,
+					bool is_unobservable) {
+	Call call = items_call(function, items);
 	size_t count = items.ids.size();
 
 	auto each = [&](auto &&value) {
@@ -389,6 +393,23 @@ Call random_complete_batch(Random &random, World &world, bool is_unobservable) {
 	for (const Text &token : items.tokens)
 		if (token)
 			use_up(world, *token);
+	return call;
+}
+
+Call random_complete_batch(Random &random, World &world, bool is_unobservable) {
+	return random_reports(random, world, "complete_batch", random_items(random, world),
+						  is_unobservable);
+}
+
+// Several reports may wait one after the other, and what they reschedule at once falls due
+// among what others did meanwhile, at moments that nobody could tell.
+Call random_complete_and_claim(Random &random, World &world, bool alone, bool is_unobservable) {
+	Items items = random.chance(10) ? Items{random.pick(workers), {}, {}} : random_items(random, world);
+	bool may_wait_twice = items.ids.size() > 1 && !alone;
+	Call call = random_reports(random, world, "complete_and_claim", items,
+							   is_unobservable || may_wait_twice);
+
+	add_claim(random, call);
 	return call;
 }
 
@@ -623,6 +644,17 @@ constexpr Bad bad[] = {
 	{"complete_batch", "refs", "'{}'"},
 	{"complete_batch", "latencies_ms", "'{1,2,3,4,5,6,7,8,9}'"},
 	{"complete_batch", "retry_delays", "'{{0},{0}}'"},
+	{"complete_and_claim", "worker_id", "''"},
+	{"complete_and_claim", "outbox_ids", "NULL"},
+	{"complete_and_claim", "lease_tokens", "'{{00000000-0000-7000-8000-000000000000}}'"},
+	{"complete_and_claim", "states", "NULL"},
+	{"complete_and_claim", "latencies_ms", "'{1,2,3,4,5,6,7,8,9}'"},
+	{"complete_and_claim", "batch_size", "NULL"},
+	{"complete_and_claim", "batch_size", "0"},
+	{"complete_and_claim", "lease", "'0'"},
+	{"complete_and_claim", "queues", "'{plain,nowhere}'"},
+	{"complete_and_claim", "queues", "'{plain,NULL}'"},
+	{"complete_and_claim", "queues", "'{{plain},{numbered}}'"},
 	{"renew", "worker_id", "NULL"},
 	{"renew", "worker_id", "''"},
 	{"renew", "outbox_ids", "NULL"},
@@ -708,6 +740,8 @@ Call good_call(Random &random, World &world, const std::string &function) {
 		return random_complete(random, world);
 	if (function == "complete_batch")
 		return random_complete_batch(random, world, false);
+	if (function == "complete_and_claim")
+		return random_complete_and_claim(random, world, false, false);
 	if (function == "renew")
 		return random_renew(random, world);
 	if (function == "release")
@@ -825,7 +859,7 @@ Call random_call(Random &random, World &world, Circumstances circumstances) {
 
 	switch (
 		random.weighted({waits * produce * 6, waits * produce * 2, waits * produce * 2, 18,
-						 waits * 14, waits * 9, 7, 7, 7, waits * 5, waits * 7, waits * 8, 1, 9})) {
+						 waits * 14, waits * 9, 7, 7, 7, waits * 5, waits * 7, waits * 8, 1, 9, waits * 9})) {
 	case 0:
 		return random_enqueue(random, world, alone);
 	case 1:
@@ -852,8 +886,10 @@ Call random_call(Random &random, World &world, Circumstances circumstances) {
 		return random_queue_call(random);
 	case 12:
 		return random_backoff(random, world);
-	default:
+	case 13:
 		return random_bad_call(random, world, circumstances.may_wait);
+	default:
+		return random_complete_and_claim(random, world, alone, is_unobservable);
 	}
 }
 

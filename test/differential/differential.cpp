@@ -190,14 +190,22 @@ bool Test::ends(Connection &connection, bool is_model, std::set<int> *blockers) 
 	throw std::runtime_error("no answer, and no session that it waits for");
 }
 
+// Many reports in one call: several may wait.
+bool is_batch_of_reports(const Call &call) {
+	return call.function == "complete_batch" || call.function == "complete_and_claim";
+}
+
+// Of the rows that tell of a choice.
 std::string as_uuid_array(const Answer *answer, const std::string &column) {
 	int i = answer != nullptr && answer->ok() ? answer->column(column) : -1;
+	int kind = i < 0 ? -1 : answer->column("kind");
 	std::string text;
 
 	if (i < 0)
 		return "NULL";
 	for (const Row &row : answer->rows)
-		text += (text.empty() ? "" : ",") + (row[i] ? quoted(*row[i]) : std::string("NULL"));
+		if (kind < 0 || row[kind] == "claimed")
+			text += (text.empty() ? "" : ",") + (row[i] ? quoted(*row[i]) : std::string("NULL"));
 	return "ARRAY[" + text + "]::uuid[]";
 }
 
@@ -301,14 +309,14 @@ void Test::wait(int number, const Call &call, int64_t sent_us, const std::set<in
 	std::set<int> model_blockers;
 	// What a producer writes carries the time of its call. Workers report as of the moment
 	// when they have got the row, a batch of them some time until it ends.
-	int64_t slack_us = call.function == "complete_batch" ? patience_ms * 1000LL : clock() - sent_us;
+	int64_t slack_us = is_batch_of_reports(call) ? patience_ms * 1000LL : clock() - sent_us;
 
 	choose(number, sent_us, slack_us, nullptr, nullptr);
 	model.send(call.sql("model"));
 	if (ends(model, true, &model_blockers))
 		throw Disagreement{"the extension waits, the model does not: " + shown(model.receive())};
 	// A batch wants several, in an order of its own.
-	if (call.function.find("batch") == std::string::npos && model_blockers != blockers)
+	if (call.function != "enqueue_batch" && !is_batch_of_reports(call) && model_blockers != blockers)
 		throw Disagreement{"extension and model wait for different sessions"};
 	waiting = Waiting{number, call, sent_us, slack_us, blockers};
 	note(name(number) + " waits");
@@ -325,6 +333,9 @@ std::optional<Answer> Test::end_of_wait() {
 		waiting->sent_us = step_began_us;
 		waiting->slack_us = clock() - step_began_us;
 	}
+	// Its claim was made at the end of the wait.
+	if (waiting->call.function == "complete_and_claim")
+		waiting->sent_us = step_began_us;
 	tell_model(waiting->session, waiting->call, answer, waiting->sent_us, waiting->slack_us);
 	return answer;
 }
@@ -354,7 +365,7 @@ void Test::end_of_model_wait(const std::optional<Answer> &extension) {
 		rename_made_up(*extension, answer);
 	compare_answers(*extension, answer, std::max(widest_us, waiting->slack_us));
 	count(waiting->call, *extension, true);
-	if (extension->ok() && waiting->call.function == "complete_batch")
+	if (extension->ok() && is_batch_of_reports(waiting->call))
 		adopt_due_times_of_batch(*extension);
 	waiting.reset();
 }
@@ -461,11 +472,15 @@ bool Test::repeat_of_another(int number) {
 		std::string sql = session.made->sql("outbox");
 		bool has_two_keys = sql.find("idempotency_key") != std::string::npos &&
 							sql.find("event_id") != std::string::npos;
-		bool frees_several = session.made->function == "complete_batch" ||
+		bool frees_several = is_batch_of_reports(*session.made) ||
 							 session.made->function == "release" ||
 							 session.made->function == "repair_expired_leases";
 
-		if (has_two_keys || (frees_several && sessions[number].level > 0))
+		// Not what only a session that was alone may do: see random_complete_and_claim.
+		bool frees_at_once = session.made->function == "complete_and_claim" &&
+							 sql.find("RETRYABLE") != std::string::npos;
+
+		if (has_two_keys || frees_at_once || (frees_several && sessions[number].level > 0))
 			continue;
 		call(number, *session.made);
 		return true;
@@ -721,7 +736,7 @@ std::string outcome(const Call &call, const Answer &answer, const Row &row) {
 		return *cell("recorded");
 	if (call.function == "repair_expired_leases")
 		return *cell("state");
-	if (call.function == "claim")
+	if (call.function == "claim" || cell("kind") == "claimed")
 		return cell("attempt_count") == "0" ? "leased" : "leased after attempts";
 	return "done";
 }
@@ -777,6 +792,9 @@ std::vector<std::string> Test::not_covered() const {
 		{"complete_batch",
 		 {"DISPATCHED", "FAILED", "RETRYABLE", "P7002", "P7002 with what was recorded", "P7003",
 		  "22004", "22023", "refused"}},
+		{"complete_and_claim",
+		 {"DISPATCHED", "FAILED", "RETRYABLE", "P7002", "P7002 with what was recorded", "leased",
+		  "leased after attempts", "no row", "refused"}},
 		{"renew", {"done", "P7002", "55P03", "22004", "refused"}},
 		{"release", {"done", "P7002", "55P03", "22004", "refused"}},
 		{"repair_expired_leases", {"ZOMBIE_REQUEUE", "FAILED", "no row", "refused"}},

@@ -600,6 +600,19 @@ BEGIN
 	PERFORM model.refuse_bad(EXISTS (SELECT FROM unnest(lengths) l WHERE l <> arrays_length));
 END $$;
 
+CREATE FUNCTION model.check_reports(worker_id text, outbox_ids uuid[], lease_tokens uuid[], states outbox.attempt_state[],
+	refs text[], response_codes text[], error_codes text[], error_messages text[], latencies_ms int[], retry_delays interval[])
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM model.refuse_null(worker_id IS NULL OR outbox_ids IS NULL OR lease_tokens IS NULL OR states IS NULL);
+	PERFORM model.refuse_bad(worker_id = '' OR greatest(array_ndims(outbox_ids), array_ndims(lease_tokens),
+		array_ndims(states), array_ndims(refs), array_ndims(response_codes), array_ndims(error_codes),
+		array_ndims(error_messages), array_ndims(latencies_ms), array_ndims(retry_delays)) > 1);
+	PERFORM model.refuse_unlike(cardinality(outbox_ids), cardinality(lease_tokens), cardinality(states), cardinality(refs),
+		cardinality(response_codes), cardinality(error_codes), cardinality(error_messages), cardinality(latencies_ms),
+		cardinality(retry_delays));
+END $$;
+
 -- Each item as complete would have it, in the order of outbox_id (that is the order of
 -- the locks); a refused one answers with its SQLSTATE and, where the try was recorded
 -- under this very token, with what was recorded.
@@ -617,13 +630,8 @@ DECLARE
 	done record;
 	i int;
 BEGIN
-	PERFORM model.refuse_null(worker_id IS NULL OR outbox_ids IS NULL OR lease_tokens IS NULL OR states IS NULL);
-	PERFORM model.refuse_bad(worker_id = '' OR greatest(array_ndims(outbox_ids), array_ndims(lease_tokens),
-		array_ndims(states), array_ndims(refs), array_ndims(response_codes), array_ndims(error_codes),
-		array_ndims(error_messages), array_ndims(latencies_ms), array_ndims(retry_delays)) > 1);
-	PERFORM model.refuse_unlike(cardinality(outbox_ids), cardinality(lease_tokens), cardinality(states), cardinality(refs),
-		cardinality(response_codes), cardinality(error_codes), cardinality(error_messages), cardinality(latencies_ms),
-		cardinality(retry_delays));
+	PERFORM model.check_reports(worker_id, outbox_ids, lease_tokens, states, refs, response_codes, error_codes, error_messages,
+		latencies_ms, retry_delays);
 	FOR i IN SELECT n FROM unnest(outbox_ids) WITH ORDINALITY u(id, n) ORDER BY id, n LOOP
 		BEGIN
 			SELECT c.* INTO done FROM model.complete(outbox_ids[i], lease_tokens[i], worker_id, states[i], refs[i],
@@ -646,6 +654,45 @@ BEGIN
 	END LOOP;
 	RETURN QUERY SELECT outbox_ids[n], attempt_nos[n], recordeds[n], dues[n], errors[n]
 		FROM generate_series(1, cardinality(outbox_ids)) n;
+END $$;
+
+-- complete_batch, then claim, each as it is alone. What is wrong with the arguments of the
+-- claim is told before anything is written; a queue that is dropped while the reports wait is
+-- passed by; and the claim sees the messages that the statement saw as it began.
+CREATE FUNCTION model.complete_and_claim(worker_id text, outbox_ids uuid[], lease_tokens uuid[], states outbox.attempt_state[],
+	refs text[] = NULL, response_codes text[] = NULL, error_codes text[] = NULL, error_messages text[] = NULL,
+	latencies_ms int[] = NULL, retry_delays interval[] = NULL,
+	batch_size int = 10, lease interval = NULL, queues text[] = NULL)
+RETURNS TABLE (kind text, outbox_id uuid, attempt_no int, recorded outbox.attempt_state, next_attempt_at timestamptz, error text,
+	queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text,
+	partition_key text, sequence_id bigint, idempotency_key text, routing_key text, priority int,
+	payload jsonb, headers jsonb, attempt_count int, max_attempts int, created_at timestamptz,
+	lease_token uuid, lease_expires_at timestamptz)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	snapshot text := coalesce(current_setting('model.snapshot', true), '');
+	there text[];
+BEGIN
+	PERFORM model.check_reports(worker_id, outbox_ids, lease_tokens, states, refs, response_codes, error_codes, error_messages,
+		latencies_ms, retry_delays);
+	PERFORM model.refuse_null(batch_size IS NULL);
+	PERFORM model.refuse_bad(batch_size < 1 OR lease <= '0');
+	PERFORM model.known_queues(coalesce(queues, '{default}'));
+	IF snapshot = '' THEN
+		PERFORM set_config('model.snapshot', pg_current_snapshot()::text, true);
+	END IF;
+	RETURN QUERY SELECT 'completed', c.*, NULL::text, NULL::uuid, NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text,
+			NULL::text, NULL::int, NULL::jsonb, NULL::jsonb, NULL::int, NULL::int, NULL::timestamptz, NULL::uuid, NULL::timestamptz
+		FROM model.complete_batch(worker_id, outbox_ids, lease_tokens, states, refs, response_codes, error_codes, error_messages,
+			latencies_ms, retry_delays) c;
+	SELECT coalesce(array_agg(u.name ORDER BY u.n), '{}') INTO there FROM unnest(coalesce(queues, '{default}')) WITH ORDINALITY u(name, n)
+		WHERE EXISTS (SELECT FROM model.queues q WHERE q.queue = u.name);
+	RETURN QUERY SELECT 'claimed', c.outbox_id, NULL::int, NULL::outbox.attempt_state, NULL::timestamptz, NULL::text,
+			c.queue, c.event_id, c.event_type, c.aggregate_type, c.aggregate_id, c.partition_key, c.sequence_id, c.idempotency_key,
+			c.routing_key, c.priority, c.payload, c.headers, c.attempt_count, c.max_attempts, c.created_at, c.lease_token, c.lease_expires_at
+		FROM model.claim(worker_id, batch_size, lease, there) c;
+	PERFORM set_config('model.snapshot', snapshot, true);
 END $$;
 
 -- renew and release, for one item: its answer, or its error. They never wait.
