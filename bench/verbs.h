@@ -1,5 +1,11 @@
+<<<<<<< HEAD
 // The verbs of an outbox as a client calls them: enqueue, claim, complete. Variants differ in
 // nothing but the schema that the functions are in, and whether batches have functions.
+=======
+// The verbs of an outbox as a client calls them: enqueue, claim, complete, and the last two in
+// one, which only the extension has. Variants differ in nothing but the schema that the
+// functions are in.
+>>>>>>> 75ed574 (Measure batch 1: complete_and_claim, and claims that commit asynchronously)
 //
 // Statements are prepared; what comes back, and ids that are sent, is binary, as drivers do
 // it that know the types; a batch is one jsonb array as text. With a batch of 1, or where
@@ -13,7 +19,7 @@
 
 #include <vector>
 
-enum Verb { ENQUEUE = 'e', CLAIM = 'c', COMPLETE = 'd' };
+enum Verb { ENQUEUE = 'e', CLAIM = 'c', COMPLETE = 'd', COMPLETE_AND_CLAIM = 'f' };
 
 struct Shape {
 	std::string schema = "outbox";
@@ -145,10 +151,13 @@ public:
 		prepare(connection, enqueue_sql().c_str(), "e");
 		prepare(connection, claim_sql().c_str(), "c");
 		prepare(connection, complete_sql().c_str(), "d");
+		if (shape.schema == "outbox")
+			prepare(connection, complete_and_claim_sql().c_str(), "f");
 	}
 
 	void send(Verb verb) {
 		const char statement[] = {static_cast<char>(verb), '\0'};
+<<<<<<< HEAD
 		bool sent = true;
 
 		calls = calls_of(verb);
@@ -163,6 +172,13 @@ public:
 		if (calls > 1)
 			sent = sent && PQpipelineSync(connection.get()) != 0;
 		if (!sent)
+=======
+		const Parameters parameters = verb == ENQUEUE    ? enqueue_parameters()
+									  : verb == CLAIM    ? claim_parameters()
+									  : verb == COMPLETE ? complete_parameters()
+														 : complete_and_claim_parameters();
+		if (!parameters.send(connection, statement))
+>>>>>>> 75ed574 (Measure batch 1: complete_and_claim, and claims that commit asynchronously)
 			die("send", PQerrorMessage(connection.get()));
 	}
 
@@ -187,6 +203,8 @@ public:
 			return take_leases(result);
 		case COMPLETE:
 			return take_completed(result);
+		case COMPLETE_AND_CLAIM:
+			return take_completed_and_leases(result);
 		}
 		return 0;
 	}
@@ -251,6 +269,12 @@ private:
 			   "attempt_count FROM " +
 			   shape.schema + ".claim($1, $2::int, queues => ARRAY[$3::text])";
 	}
+	std::string complete_and_claim_sql() const {
+		return "SELECT outbox_id, lease_token, event_type, aggregate_id, partition_key, payload, "
+			   "headers, attempt_count, attempt_no, error FROM outbox.complete_and_claim($1, "
+			   "$2::uuid[], $3::uuid[], $4::outbox.attempt_state[], batch_size => $5::int, "
+			   "queues => ARRAY[$6::text])";
+	}
 	std::string complete_sql() const {
 		if (single())
 			return "SELECT attempt_no, NULL FROM " + shape.schema +
@@ -303,16 +327,30 @@ private:
 			parameters.binary(leases[i].token.bytes, sizeof(Uuid));
 			return parameters;
 		}
+		add_arrays(&parameters);
+		return parameters;
+	}
+
+	Parameters complete_and_claim_parameters() {
+		Parameters parameters;
+
+		parameters.text(worker);
+		add_arrays(&parameters);
+		parameters.text(batch);
+		parameters.text(shape.queue);
+		return parameters;
+	}
+
+	void add_arrays(Parameters *parameters) {
 		make_array(&ids, &Lease::id);
 		make_array(&tokens, &Lease::token);
 		states = "{";
 		for (size_t k = 0; k < leases.size(); k++)
 			states += k > 0 ? ",DISPATCHED" : "DISPATCHED";
 		states += "}";
-		parameters.binary(ids.data(), ids.size());
-		parameters.binary(tokens.data(), tokens.size());
-		parameters.text(states);
-		return parameters;
+		parameters->binary(ids.data(), ids.size());
+		parameters->binary(tokens.data(), tokens.size());
+		parameters->text(states);
 	}
 
 	// uuid[] as the protocol has it: dimensions, flags, element type, length, lower bound, and
@@ -346,20 +384,33 @@ private:
 		return n;
 	}
 
-	int take_leases(const Result &result) {
-		const int n = PQntuples(result.get());
+	int take_leases(const Result &result, int first = 0) {
+		const int n = PQntuples(result.get()) - first;
 
 		if (n > shape.batch)
 			die("claim", "more messages than asked for");
 		leases.resize(static_cast<size_t>(n));
-		for (int i = 0; i < n; i++) {
-			Lease &lease = leases[static_cast<size_t>(i)];
+		for (int i = first; i < first + n; i++) {
+			Lease &lease = leases[static_cast<size_t>(i - first)];
 			if (PQgetlength(result.get(), i, 0) != sizeof(Uuid) ||
 				PQgetlength(result.get(), i, 1) != sizeof(Uuid))
 				die("claim", "no id or no token");
 			memcpy(lease.id.bytes, PQgetvalue(result.get(), i, 0), sizeof(Uuid));
 			memcpy(lease.token.bytes, PQgetvalue(result.get(), i, 1), sizeof(Uuid));
 		}
+		return n;
+	}
+
+	// One row for each lease that there was, then the new ones.
+	int take_completed_and_leases(const Result &result) {
+		const int n = static_cast<int>(leases.size());
+
+		if (PQntuples(result.get()) < n)
+			die("complete_and_claim", "not one row an item");
+		for (int i = 0; i < n; i++)
+			if (PQgetisnull(result.get(), i, 8) || !PQgetisnull(result.get(), i, 9))
+				die("complete_and_claim", "a lease was lost");
+		take_leases(result, n);
 		return n;
 	}
 
