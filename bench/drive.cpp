@@ -255,11 +255,11 @@ void tell_window(Drive *drive, const std::string &name, int64_t from, int64_t to
 }
 
 void tell_latencies(Drive *drive, int64_t start, int64_t end) {
-	for (const auto &[verb, name] : std::map<char, std::string>{
-			 {ENQUEUE, "enqueue"},
-			 {CLAIM, "claim"},
-			 {COMPLETE, "complete"},
-			 {COMPLETE_AND_CLAIM, "complete and claim"}}) {
+	for (const auto &[verb, name] :
+		 std::map<char, std::string>{{ENQUEUE, "enqueue"},
+									 {CLAIM, "claim"},
+									 {COMPLETE, "complete"},
+									 {COMPLETE_AND_CLAIM, "complete and claim"}}) {
 		const std::vector<double> values = took_ms(drive->events[verb], start, end + 1);
 		if (values.empty())
 			continue;
@@ -417,6 +417,7 @@ int main(int argc, char **argv) {
 	if (options.drain)
 		drain(&drive);
 	figure("enqueued", static_cast<double>(drive.total[ENQUEUE]));
-	figure("completed", static_cast<double>(drive.total[COMPLETE] + drive.total[COMPLETE_AND_CLAIM]));
+	figure("completed",
+		   static_cast<double>(drive.total[COMPLETE] + drive.total[COMPLETE_AND_CLAIM]));
 	return 0;
 }

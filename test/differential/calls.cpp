@@ -404,7 +404,8 @@ Call random_complete_batch(Random &random, World &world, bool is_unobservable) {
 // Several reports may wait one after the other, and what they reschedule at once falls due
 // among what others did meanwhile, at moments that nobody could tell.
 Call random_complete_and_claim(Random &random, World &world, bool alone, bool is_unobservable) {
-	Items items = random.chance(10) ? Items{random.pick(workers), {}, {}} : random_items(random, world);
+	Items items =
+		random.chance(10) ? Items{random.pick(workers), {}, {}} : random_items(random, world);
 	bool may_wait_twice = items.ids.size() > 1 && !alone;
 	Call call = random_reports(random, world, "complete_and_claim", items,
 							   is_unobservable || may_wait_twice);
@@ -857,9 +858,9 @@ Call random_call(Random &random, World &world, Circumstances circumstances) {
 	bool is_unobservable = circumstances.is_unobservable;
 	int waits = circumstances.may_wait ? 1 : 0;
 
-	switch (
-		random.weighted({waits * produce * 6, waits * produce * 2, waits * produce * 2, 18,
-						 waits * 14, waits * 9, 7, 7, 7, waits * 5, waits * 7, waits * 8, 1, 9, waits * 9})) {
+	switch (random.weighted({waits * produce * 6, waits * produce * 2, waits * produce * 2, 18,
+							 waits * 14, waits * 9, 7, 7, 7, waits * 5, waits * 7, waits * 8, 1, 9,
+							 waits * 9})) {
 	case 0:
 		return random_enqueue(random, world, alone);
 	case 1:

@@ -316,7 +316,8 @@ void Test::wait(int number, const Call &call, int64_t sent_us, const std::set<in
 	if (ends(model, true, &model_blockers))
 		throw Disagreement{"the extension waits, the model does not: " + shown(model.receive())};
 	// A batch wants several, in an order of its own.
-	if (call.function != "enqueue_batch" && !is_batch_of_reports(call) && model_blockers != blockers)
+	if (call.function != "enqueue_batch" && !is_batch_of_reports(call) &&
+		model_blockers != blockers)
 		throw Disagreement{"extension and model wait for different sessions"};
 	waiting = Waiting{number, call, sent_us, slack_us, blockers};
 	note(name(number) + " waits");

@@ -220,6 +220,32 @@ BEGIN ISOLATION LEVEL REPEATABLE READ;
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 \endif
 };
+# Claims in one transaction, reports in another, in any order. Rolled-back claims are
+# reported too: their tokens were never real.
+my $states = q{(SELECT coalesce(array_agg((ARRAY['DISPATCHED', 'RETRYABLE', 'RETRYABLE', 'FAILED'])[1 + (:outcome + i) % 4]), '{}') AS states,
+		coalesce(array_agg(interval '0'), '{}') AS delays FROM generate_subscripts(':ids'::uuid[], 1) i) s};
+my $take = q{
+\set n random(1, 9)
+\set end random(1, 4)
+\set order random(1, 1000000)
+} . $begin . q{
+WITH c AS MATERIALIZED (SELECT * FROM outbox.claim('w' || :client_id, :n, '1 hour', ARRAY['mix'])),
+	g AS (INSERT INTO granted SELECT lease_token FROM c)
+SELECT coalesce(array_agg(outbox_id ORDER BY md5(:order || outbox_id::text)), '{}') AS ids,
+	coalesce(array_agg(lease_token ORDER BY md5(:order || outbox_id::text)), '{}') AS tokens
+FROM c \gset
+} . $end;
+my $report = q{
+\set end random(1, 4)
+\set outcome random(0, 1000)
+} . $begin . q{
+INSERT INTO reported
+SELECT (':tokens'::uuid[])[u.n], c.recorded, c.error
+FROM } . $states . q{,
+	ROWS FROM (outbox.complete_batch('w' || :client_id, ':ids', ':tokens', s.states, retry_delays => s.delays)) WITH ORDINALITY
+		AS c(outbox_id, attempt_no, recorded, next_attempt_at, error, n),
+	LATERAL (SELECT c.n) u;
+} . $end;
 my %mix = (
 	produce => [ q{
 \set order random(1, 1000000)
@@ -230,30 +256,20 @@ SELECT count(*) FROM outbox.enqueue_batch('mix', (
 		'idempotency_key', CASE WHEN k < 3 THEN 'mix ' || (:order * k) % 500 END) ORDER BY md5(:order || ' ' || k))
 	FROM generate_series(1, 6) k));
 } . $end, 3 ],
-	# Claims in one transaction, reports in another, in any order. Rolled-back claims are
-	# reported too: their tokens were never real.
-	work => [ q{
-\set n random(1, 9)
-\set end random(1, 4)
-\set order random(1, 1000000)
-} . $begin . q{
-WITH c AS MATERIALIZED (SELECT * FROM outbox.claim('w' || :client_id, :n, '1 hour', ARRAY['mix'])),
-	g AS (INSERT INTO granted SELECT lease_token FROM c)
-SELECT coalesce(array_agg(outbox_id ORDER BY md5(:order || outbox_id::text)), '{}') AS ids,
-	coalesce(array_agg(lease_token ORDER BY md5(:order || outbox_id::text)), '{}') AS tokens
-FROM c \gset
-} . $end . q{
+	work => [ $take . $report, 3 ],
+	# In between, reports and the next claim in one statement.
+	fused => [ $take . q{
 \set end random(1, 4)
 \set outcome random(0, 1000)
 } . $begin . q{
-INSERT INTO reported
-SELECT (':tokens'::uuid[])[u.n], c.recorded, c.error
-FROM (SELECT coalesce(array_agg((ARRAY['DISPATCHED', 'RETRYABLE', 'RETRYABLE', 'FAILED'])[1 + (:outcome + i) % 4]), '{}') AS states,
-		coalesce(array_agg(interval '0'), '{}') AS delays FROM generate_subscripts(':ids'::uuid[], 1) i) s,
-	ROWS FROM (outbox.complete_batch('w' || :client_id, ':ids', ':tokens', s.states, retry_delays => s.delays)) WITH ORDINALITY
-		AS c(outbox_id, attempt_no, recorded, next_attempt_at, error, n),
-	LATERAL (SELECT c.n) u;
-} . $end, 4 ],
+WITH f AS MATERIALIZED (
+	SELECT c.* FROM } . $states . q{,
+		ROWS FROM (outbox.complete_and_claim('w' || :client_id, ':ids', ':tokens', s.states, retry_delays => s.delays,
+			batch_size => :n, lease => '1 hour', queues => ARRAY['mix'])) WITH ORDINALITY AS c),
+	r AS (INSERT INTO reported SELECT (':tokens'::uuid[])[ordinality], recorded, error FROM f WHERE kind = 'completed'),
+	g AS (INSERT INTO granted SELECT lease_token FROM f WHERE kind = 'claimed')
+SELECT coalesce(array_agg(outbox_id), '{}') AS ids, coalesce(array_agg(lease_token), '{}') AS tokens FROM f WHERE kind = 'claimed' \gset
+} . $end . $report, 2 ],
 	# Renews, gives some back, and forgets the rest.
 	leave => [ q{
 \set end random(1, 4)

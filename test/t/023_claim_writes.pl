@@ -82,6 +82,10 @@ writes('a batch', q{outbox.claim('w', 7)}, 7, { 'UPDATE outbox.pending' => 7 });
 writes('of two queues', q{outbox.claim('w', 20, queues => '{n, default}')}, 20, { 'UPDATE outbox.pending' => 20 });
 writes('with wait', q{outbox.claim('w', 100, wait => '1 hour')}, 12, { 'UPDATE outbox.pending' => 12 });
 writes('nothing there', q{outbox.claim('w', 100, queues => '{default, n}')}, 0, {});
+prepare(q{SELECT outbox.enqueue('e', '1') FROM generate_series(1, 3)});
+writes('complete_and_claim', q{(SELECT array_agg(outbox_id) AS ids, array_agg(lease_token) AS tokens FROM outbox.claim('w', 1)) h,
+	LATERAL outbox.complete_and_claim('w', ids, tokens, '{DISPATCHED}')}, 3,
+	{ 'INSERT outbox.attempts DISPATCHED' => 1, 'DELETE outbox.pending' => 1, 'UPDATE outbox.pending' => 3 });
 # As workers have it when somebody added an index: row by row, in subtransactions.
 prepare(q{
 	CREATE INDEX mine ON outbox.pending (claimed_at);
