@@ -195,6 +195,28 @@ usable_delay_us(const Interval *interval, TimestampTz base, int64 *us)
 	return convert(interval, us) && *us >= 0 && add(base, *us, &end);
 }
 
+namespace {
+
+// What the caller knows of the rows; to look it up costs as much as two index entries. It is
+// complete where it is a registered row type, which that of a function with OUT arguments is.
+TupleDesc
+descriptor_of_caller(const ReturnSetInfo *rsinfo)
+{
+	TupleDesc desc = rsinfo != nullptr && IsA(rsinfo, ReturnSetInfo) ? rsinfo->expectedDesc : nullptr;
+
+	return desc != nullptr && desc->tdtypeid == RECORDOID && desc->tdtypmod >= 0 ? desc : nullptr;
+}
+
+}	// namespace
+
+void
+begin_results(FunctionCallInfo fcinfo)
+{
+	const ReturnSetInfo *rsinfo = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
+
+	InitMaterializedSRF(fcinfo, descriptor_of_caller(rsinfo) != nullptr ? MAT_SRF_USE_EXPECTED_DESC : 0);
+}
+
 void
 put_result(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 {
@@ -212,8 +234,8 @@ single_row_desc(FunctionCallInfo fcinfo)
 	if (rsinfo == nullptr || !IsA(rsinfo, ReturnSetInfo))
 		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("set-valued function called in context that cannot accept a set")));
-	desc = rsinfo->expectedDesc;
-	if (desc != nullptr && desc->tdtypeid == RECORDOID && desc->tdtypmod >= 0)
+	desc = descriptor_of_caller(rsinfo);
+	if (desc != nullptr)
 		return desc;
 	if (get_call_result_type(fcinfo, nullptr, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");

@@ -52,7 +52,8 @@ ArrayArg required_array(FunctionCallInfo fcinfo, int arg, const char *name);
 ArrayArg optional_array(FunctionCallInfo fcinfo, int arg, const char *name);
 void check_same_length(const ArrayArg &array, int count, const char *name, const char *first_name);
 
-// One row of a function that has called InitMaterializedSRF.
+// For a function that answers with rows: it begins with the one, and puts each by the other.
+void begin_results(FunctionCallInfo fcinfo);
 void put_result(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
 // Where a row goes to that is the answer of one function or a part of another's.
 using PutRow = void (*)(FunctionCallInfo fcinfo, Datum *values, bool *nulls);

@@ -405,7 +405,7 @@ OUTBOX_FUNCTION(outbox_claim)
 	int64 wait_us = nonnegative_interval_us(DatumGetIntervalP(required_datum(fcinfo, 4, "wait")), "wait");
 
 	claim.put = put_result;
-	InitMaterializedSRF(fcinfo, 0);
+	begin_results(fcinfo);
 	if (wait_us > 0)
 		claim_waiting(&claim, wait_us);
 	else

@@ -535,7 +535,7 @@ OUTBOX_FUNCTION(outbox_complete_batch)
 	Reports reports = reports_argument(fcinfo);
 	Work work;
 
-	InitMaterializedSRF(fcinfo, 0);
+	begin_results(fcinfo);
 	begin_work(&work, "complete_batch()");
 	settle_reports(&work, &reports);
 	put_reports(&work, &reports, fcinfo, put_result);

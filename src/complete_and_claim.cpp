@@ -66,7 +66,7 @@ OUTBOX_FUNCTION(outbox_complete_and_claim)
 	Work work;
 
 	claim.put = put_claimed;
-	InitMaterializedSRF(fcinfo, 0);
+	begin_results(fcinfo);
 	begin_work(&work, "complete_and_claim()");
 	queues_named(&work, claim.queues);
 	settle_reports(&work, &reports);

@@ -186,7 +186,7 @@ OUTBOX_FUNCTION(outbox_enqueue_batch)
 	const Queue *held;
 	Work work;
 
-	InitMaterializedSRF(fcinfo, 0);
+	begin_results(fcinfo);
 	begin_work(&work, "enqueue_batch()");
 	held = hold_queue(&work, queue);
 	draw_ids(messages, count);

@@ -97,7 +97,7 @@ using namespace outbox;
 OUTBOX_FUNCTION(outbox_maintain)
 {
 	PreventCommandIfReadOnly("maintain()");
-	InitMaterializedSRF(fcinfo, 0);
+	begin_results(fcinfo);
 	confine(fcinfo, "repair left for later", repair_all);
 	make_all_partitions(fcinfo);
 	confine(fcinfo, "notification left for later", notify_claimable);

@@ -107,7 +107,7 @@ OUTBOX_FUNCTION(outbox_renew)
 	Work work;
 
 	later(GetCurrentTimestamp(), lease_us, "lease");
-	InitMaterializedSRF(fcinfo, 0);
+	begin_results(fcinfo);
 	begin_work(&work, "renew()");
 	answer(fcinfo, &work, &items, worker, [&](Work *current, PendingRow *row) {
 		int64 us = has_lease ? lease_us : queue_named(current, row->queue)->lease_us;
@@ -128,7 +128,7 @@ OUTBOX_FUNCTION(outbox_release)
 	Work work;
 
 	later(GetCurrentTimestamp(), delay_us, "delay");
-	InitMaterializedSRF(fcinfo, 0);
+	begin_results(fcinfo);
 	begin_work(&work, "release()");
 	answer(fcinfo, &work, &items, worker, [&](Work *, PendingRow *row) {
 		expect(core::State::leased, core::Event::release, false);

@@ -287,7 +287,7 @@ OUTBOX_FUNCTION(outbox_repair_expired_leases)
 	Work work;
 
 	check_at_least(batch_size, 1, "batch_size");
-	InitMaterializedSRF(fcinfo, 0);
+	begin_results(fcinfo);
 	begin_work(&work, "repair_expired_leases()");
 	if (!PG_ARGISNULL(2))
 		queues = queues_named(&work, queue_names_argument(fcinfo, 2, nullptr));

@@ -167,7 +167,7 @@ OUTBOX_FUNCTION(outbox_worker_status)
 {
 	ListCell *cell;
 
-	InitMaterializedSRF(fcinfo, 0);
+	begin_results(fcinfo);
 	put_launcher(fcinfo);
 	if (shared == nullptr)
 		return static_cast<Datum>(0);
@@ -183,7 +183,7 @@ OUTBOX_FUNCTION(outbox_worker_status)
 
 OUTBOX_FUNCTION(outbox_queue_stats)
 {
-	InitMaterializedSRF(fcinfo, 0);
+	begin_results(fcinfo);
 	each_slot(MyDatabaseId, [&](QueueSlot *slot) {
 		if (!is_dropped(slot))
 			put_queue(fcinfo, slot);
