@@ -1,11 +1,6 @@
-<<<<<<< HEAD
-// The verbs of an outbox as a client calls them: enqueue, claim, complete. Variants differ in
-// nothing but the schema that the functions are in, and whether batches have functions.
-=======
 // The verbs of an outbox as a client calls them: enqueue, claim, complete, and the last two in
 // one, which only the extension has. Variants differ in nothing but the schema that the
-// functions are in.
->>>>>>> 75ed574 (Measure batch 1: complete_and_claim, and claims that commit asynchronously)
+// functions are in, and whether batches have functions.
 //
 // Statements are prepared; what comes back, and ids that are sent, is binary, as drivers do
 // it that know the types; a batch is one jsonb array as text. With a batch of 1, or where
@@ -157,28 +152,17 @@ public:
 
 	void send(Verb verb) {
 		const char statement[] = {static_cast<char>(verb), '\0'};
-<<<<<<< HEAD
 		bool sent = true;
 
 		calls = calls_of(verb);
 		if (calls > 1)
 			sent = PQenterPipelineMode(connection.get()) != 0;
 		for (int i = 0; sent && i < calls; i++) {
-			const Parameters parameters = verb == ENQUEUE ? enqueue_parameters()
-										  : verb == CLAIM ? claim_parameters()
-														  : complete_parameters(static_cast<size_t>(i));
-			sent = parameters.send(connection, statement);
+			sent = parameters_of(verb, static_cast<size_t>(i)).send(connection, statement);
 		}
 		if (calls > 1)
 			sent = sent && PQpipelineSync(connection.get()) != 0;
 		if (!sent)
-=======
-		const Parameters parameters = verb == ENQUEUE    ? enqueue_parameters()
-									  : verb == CLAIM    ? claim_parameters()
-									  : verb == COMPLETE ? complete_parameters()
-														 : complete_and_claim_parameters();
-		if (!parameters.send(connection, statement))
->>>>>>> 75ed574 (Measure batch 1: complete_and_claim, and claims that commit asynchronously)
 			die("send", PQerrorMessage(connection.get()));
 	}
 
@@ -248,9 +232,24 @@ private:
 	bool single() const { return shape.batch == 1 || shape.by_message; }
 
 	int calls_of(Verb verb) const {
-		if (!single() || verb == CLAIM)
-			return 1;
-		return verb == ENQUEUE ? shape.batch : static_cast<int>(leases.size());
+		if (single() && verb == ENQUEUE)
+			return shape.batch;
+		return single() && verb == COMPLETE ? static_cast<int>(leases.size()) : 1;
+	}
+
+	// i: which of the calls.
+	Parameters parameters_of(Verb verb, size_t i) {
+		switch (verb) {
+		case ENQUEUE:
+			return enqueue_parameters();
+		case CLAIM:
+			return claim_parameters();
+		case COMPLETE:
+			return complete_parameters(i);
+		case COMPLETE_AND_CLAIM:
+			return complete_and_claim_parameters();
+		}
+		return {};
 	}
 
 	std::string enqueue_sql() const {

@@ -23,9 +23,17 @@ measure_snapshot() {
 	targets_snapshot
 }
 
+snapshot_case() {
+	case $1 in
+		nobody) echo 'held by nobody' ;;
+		*) echo "held by a $1" ;;
+	esac
+}
+
 # snapshot_once HOLDER VARIANT ROUND
 snapshot_once() {
-	local case="held by a $1"
+	local case
+	case=$(snapshot_case "$1")
 	PGDATABASE=$2 query "VACUUM ANALYZE"	# of what the run before left
 	drive snapshot "$case" "$2" "$3" \
 		'first messages/s,last messages/s,first claim p99 ms,last claim p99 ms,MB/million,messages/s,server us' \
@@ -37,9 +45,10 @@ snapshot_once() {
 }
 
 targets_snapshot() {
-	local holder
+	local holder case
 	for holder in "${holds[@]}"; do
-		target_if_measured quantile snapshot "held by a $holder" 'last/first messages/s' outbox 0.5 '>=' 0.9
-		target_if_measured quantile snapshot "held by a $holder" 'last/first claim p99' outbox 0.5 '<=' 2
+		case=$(snapshot_case "$holder")
+		target_if_measured quantile snapshot "$case" 'last/first messages/s' outbox 0.5 '>=' 0.9
+		target_if_measured quantile snapshot "$case" 'last/first claim p99' outbox 0.5 '<=' 2
 	done
 }
