@@ -326,6 +326,17 @@ COMMENT ON COLUMN outbox.replays.created_at IS 'when';
 COMMENT ON CONSTRAINT replays_pkey ON outbox.replays IS 'a dead letter is replayed at most once';
 COMMENT ON INDEX outbox.replays_pkey IS 'a dead letter is replayed at most once';
 
+CREATE TABLE outbox.retired_numbers (
+	outbox_id uuid NOT NULL,
+	sequence_id bigint NOT NULL,
+	CONSTRAINT retired_numbers_pkey PRIMARY KEY (outbox_id)
+);
+COMMENT ON TABLE outbox.retired_numbers IS 'The numbers of messages whose partition was retired and whose idempotency key or event_id is remembered: a repeated enqueue is answered with them.';
+COMMENT ON COLUMN outbox.retired_numbers.outbox_id IS 'the message that was first';
+COMMENT ON COLUMN outbox.retired_numbers.sequence_id IS 'its number within its key';
+COMMENT ON CONSTRAINT retired_numbers_pkey ON outbox.retired_numbers IS 'a message has one number';
+COMMENT ON INDEX outbox.retired_numbers_pkey IS 'a message has one number';
+
 ---------------------------------------------------------------- append-only
 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON outbox.messages
@@ -380,6 +391,7 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.pending', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.idempotency_keys', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.key_numbers', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.replays', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.retired_numbers', '');
 
 INSERT INTO outbox.queues (queue) VALUES ('default');
 
@@ -958,11 +970,14 @@ BEGIN ATOMIC
 		FROM pg_class c
 		WHERE c.relkind IN ('r', 'p', 'v', 'S') AND c.oid IN (SELECT m.objid FROM contract m WHERE m.classid = 'pg_class'::regclass)
 	), ledger AS (
-		-- the parents, their leaves, leaves that were detached, and what a contract remembers
+		-- the parents, their leaves, leaves that were detached or archived, and what a contract remembers
 		SELECT o.oid FROM ours o
 		WHERE o.relkind IN ('r', 'p') AND (NOT o.is_core OR o.relname ~ '^(messages|attempts)(_|$)')
 		UNION
 		SELECT l.oid FROM leaves l
+		UNION
+		SELECT c.oid FROM pg_class c
+		WHERE c.relkind = 'r' AND pg_get_userbyid(c.relowner) = 'outbox_owner' AND c.relname ~ '^(messages|attempts)_p[0-9]{8}(_[0-9]{4})?$'
 	), guards(kind, bits) AS (
 		-- pg_trigger.tgtype: 1 row, 2 before, 4 insert, 8 delete, 16 update, 32 truncate
 		VALUES ('UPDATE and DELETE', 1 | 2 | 8 | 16), ('TRUNCATE', 2 | 32)
@@ -996,7 +1011,8 @@ BEGIN ATOMIC
 			('outbox.queues'::regclass::oid, true, 'primary key', '(queue)'),
 			('outbox.idempotency_keys'::regclass::oid, true, 'primary key', '(digest)'),
 			('outbox.key_numbers'::regclass::oid, true, 'primary key', '(digest, upto)'),
-			('outbox.replays'::regclass::oid, true, 'primary key', '(outbox_id)')
+			('outbox.replays'::regclass::oid, true, 'primary key', '(outbox_id)'),
+			('outbox.retired_numbers'::regclass::oid, true, 'primary key', '(outbox_id)')
 	), wanted_checks(oid, name, definition) AS (
 		SELECT l.oid, n.name, n.definition
 		FROM leaves l CROSS JOIN (VALUES

@@ -189,39 +189,50 @@ resolve(Batch *batch)
 	}
 }
 
-void
+// False when its lapsed row changed meanwhile, or was waited for: look again. Maintenance
+// deletes such rows too.
+bool
 insert_key(Batch *batch, Key *key)
 {
 	using namespace idempotency_keys_col;
 
-	if (key->lapsed && delete_row(batch->table, &key->lapsed_tid, Wait::never) != Changed::done)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE), errmsg("a lapsed key is held by another transaction"),
-						errhint("Nothing but the outbox should lock or change rows of outbox.idempotency_keys.")));
+	if (key->lapsed && delete_row(batch->table, &key->lapsed_tid, Wait::for_row) != Changed::done)
+		return false;
 	set(batch->table, batch->row, digest, digest_datum(key->digest));
 	set_text(batch->table, batch->row, idempotency_keys_col::queue, batch->queue);
 	set(batch->table, batch->row, outbox_id, from_uuid(batch->items[key->owner].id));
 	insert_rows(batch->table, &batch->row, 1);
 	key->tid = batch->row->tts_tid;
 	key->inserted = true;
+	return true;
 }
 
-// False when a key that was free has been taken meanwhile.
+// False when it has been taken meanwhile.
+bool
+insert_owned_key(Batch *batch, Key *key)
+{
+	for (;;)
+	{
+		KeyLatch held;
+		bool known = look_up(batch, key, &held);
+		bool inserted = !known && insert_key(batch, key);
+
+		unlatch(&held);
+		if (known || inserted)
+			return inserted;
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+// False when a key that was looked at first, and was free, has been taken meanwhile.
 bool
 insert_owned_keys(Batch *batch)
 {
 	for (int i = 0; i < batch->nkeys; i++)
 	{
 		Key *key = &batch->keys[i];
-		KeyLatch held;
-		bool known;
 
-		if (key->owner < 0)
-			continue;
-		known = look_up(batch, key, &held);
-		if (!known)
-			insert_key(batch, key);
-		unlatch(&held);
-		if (known && key->look_first)
+		if (key->owner >= 0 && !insert_owned_key(batch, key) && key->look_first)
 			return false;
 	}
 	return true;

@@ -5,10 +5,14 @@
 
 #include "args.h"
 #include "boundary.h"
+#include "background.h"
 #include "due.h"
+#include "key_window.h"
 #include "partitions.h"
 #include "probe.h"
 #include "repair.h"
+#include "retention.h"
+#include "settings.h"
 #include "transaction.h"
 
 namespace outbox {
@@ -16,6 +20,8 @@ namespace outbox {
 namespace {
 
 constexpr int repairs_at_a_time = 1000;
+// Each takes some thirty locks, to the end of the transaction.
+constexpr int pairs_at_a_time = 10;
 
 void
 tell(FunctionCallInfo fcinfo, const char *action, const char *object, const char *detail)
@@ -79,13 +85,66 @@ make_all_partitions(FunctionCallInfo fcinfo)
 	}
 }
 
+// Why old data is left alone; nullptr = it is not.
+const char *
+why_not_now()
+{
+	if (!sees_latest())
+		return "call maintain() in a READ COMMITTED transaction";
+	return is_being_filled() ? "a restore or a subscription fills the tables" : nullptr;
+}
+
 void
-confine(FunctionCallInfo fcinfo, const char *action, void (*step)(FunctionCallInfo))
+retire_old(FunctionCallInfo fcinfo)
+{
+	RetiredPair pair = {};
+	int64 after_ms = PG_INT64_MIN;
+
+	for (int retired = 0; retired < pairs_at_a_time && !pair.last; after_ms = pair.upto_ms)
+	{
+		pair = retire_next(after_ms);
+		if (pair.action == nullptr)
+			break;
+		retired += pair.retired;
+		tell(fcinfo, pair.action, pair.object, pair.detail);
+	}
+}
+
+void
+forget_old_keys(FunctionCallInfo fcinfo)
+{
+	KeyWalk walk = {};
+
+	while (forget_keys(&walk))
+		CHECK_FOR_INTERRUPTS();
+	if (walk.forgotten > 0)
+		tell(fcinfo, "keys forgotten", "outbox.idempotency_keys", psprintf(UINT64_FORMAT, walk.forgotten));
+}
+
+void
+confine(FunctionCallInfo fcinfo, const char *action, const char *object, void (*step)(FunctionCallInfo))
 {
 	ErrorData *error = in_subtransaction([&] { step(fcinfo); });
 
 	if (error != nullptr)
-		tell(fcinfo, action, "outbox.pending", error->message);
+		tell(fcinfo, action, object, error->message);
+}
+
+void
+deal_with_old_data(FunctionCallInfo fcinfo)
+{
+	const char *reason;
+
+	if (!keeps_for_a_time())
+		return;
+	reason = why_not_now();
+	if (reason != nullptr)
+	{
+		tell(fcinfo, "old data left for later", "outbox.messages", reason);
+		return;
+	}
+	retire_old(fcinfo);
+	confine(fcinfo, "keys left for later", "outbox.idempotency_keys", forget_old_keys);
 }
 
 }	// namespace
@@ -98,8 +157,9 @@ OUTBOX_FUNCTION(outbox_maintain)
 {
 	PreventCommandIfReadOnly("maintain()");
 	begin_results(fcinfo);
-	confine(fcinfo, "repair left for later", repair_all);
+	confine(fcinfo, "repair left for later", "outbox.pending", repair_all);
 	make_all_partitions(fcinfo);
-	confine(fcinfo, "notification left for later", notify_claimable);
+	deal_with_old_data(fcinfo);
+	confine(fcinfo, "notification left for later", "outbox.pending", notify_claimable);
 	return static_cast<Datum>(0);
 }

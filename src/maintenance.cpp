@@ -1,7 +1,7 @@
 // The maintenance process of a database: short-lived, so that wake-ups never wait behind
 // DDL. What it does is what outbox.maintain() does, by the same code.
 //
-// Guarantees: each pair of partitions is made in a transaction of its own, under a short
+// Guarantees: each pair of partitions is made, or retired, in a transaction of its own, under a short
 // lock_timeout, as the tables' owner in a security-restricted context; a database that is
 // being filled by a restore or a subscription is left alone. What it could not do it
 // reports; the worker asks again.
@@ -10,7 +10,11 @@
 
 #include "background.h"
 #include "boundary.h"
+#include "key_window.h"
 #include "partitions.h"
+#include "retention.h"
+#include "settings.h"
+#include "step.h"
 #include "work.h"
 
 namespace outbox {
@@ -20,9 +24,13 @@ namespace {
 // ---- the worker's side
 
 constexpr int64 usual_pause_us = 10 * USECS_PER_MINUTE;
+constexpr int64 old_data_pause_us = USECS_PER_MINUTE;
 
 BackgroundWorkerHandle *process;
-int64 next_at;	// steady clock
+int64 next_at;		// steady clock
+int64 old_data_at;	// likewise, when there is nothing else to do
+bool lacks_pairs;
+bool keeps_data;	// for a time that somebody has set
 
 bool
 is_maintaining()
@@ -38,16 +46,76 @@ is_maintaining()
 	return false;
 }
 
+List *
+split(ArrayType *array)
+{
+	List *list = NIL;
+	Datum *elements;
+	int count;
+
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &elements, nullptr, &count);
+	for (int i = 0; i < count; i++)
+		list = lappend(list, TextDatumGetCString(elements[i]));
+	return list;
+}
+
+// What ALTER DATABASE has set for all roles; NIL for nothing.
+List *
+database_settings()
+{
+	Relation rel = table_open(DbRoleSettingRelationId, AccessShareLock);
+	List *settings = NIL;
+	ScanKeyData keys[2];
+	SysScanDesc scan;
+	HeapTuple tuple;
+
+	ScanKeyInit(&keys[0], Anum_pg_db_role_setting_setdatabase, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(MyDatabaseId));
+	ScanKeyInit(&keys[1], Anum_pg_db_role_setting_setrole, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(InvalidOid));
+	scan = systable_beginscan(rel, DbRoleSettingDatidRolidIndexId, true, nullptr, 2, keys);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+	{
+		bool isnull;
+		Datum value = heap_getattr(tuple, Anum_pg_db_role_setting_setconfig, RelationGetDescr(rel), &isnull);
+
+		if (!isnull)
+			settings = split(DatumGetArrayTypePCopy(value));
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return settings;
+}
+
+bool
+names_setting(const List *settings)
+{
+	ListCell *cell;
+
+	foreach (cell, settings)
+		for (const char *name : {"outbox.retention=", "outbox.idempotency_window="})
+			if (strncmp(static_cast<const char *>(lfirst(cell)), name, strlen(name)) == 0)
+				return true;
+	return false;
+}
+
 }	// namespace
+
+void
+look_for_upkeep(DatabaseSlot *slot)
+{
+	lacks_pairs = pg_atomic_read_u32(&slot->enqueued) != 0 && lacks_partitions();
+	keeps_data = keeps_for_a_time() || names_setting(database_settings());
+}
 
 void
 ask_for_maintenance(DatabaseSlot *slot)
 {
 	MemoryContext context;
 
-	if (is_maintaining() || steady_us() < next_at)
+	if (is_maintaining() || steady_us() < next_at || !(lacks_pairs || (keeps_data && steady_us() >= old_data_at)))
 		return;
 	next_at = steady_us() + usual_pause_us;
+	old_data_at = steady_us() + old_data_pause_us;
 	context = MemoryContextSwitchTo(TopMemoryContext);
 	process = start_process("maintenance", MyDatabaseId);
 	MemoryContextSwitchTo(context);
@@ -55,6 +123,21 @@ ask_for_maintenance(DatabaseSlot *slot)
 		return;
 	next_at = steady_us() + USECS_PER_MINUTE;
 	report_error(&slot->maintenance, "no background worker slot is free: increase max_worker_processes");
+}
+
+void
+hurry_maintenance()
+{
+	old_data_at = 0;
+}
+
+void
+end_maintenance()
+{
+	if (!is_maintaining())
+		return;
+	TerminateBackgroundWorker(process);
+	WaitForBackgroundWorkerShutdown(process);
 }
 
 void
@@ -78,41 +161,152 @@ at_exit(int, Datum)
 	end_report(report);
 }
 
+// What the process does. Each is well or not for itself, over the processes' lives.
+struct Task {
+	int trouble;			// its place in the report
+	const char *could_not;
+	const char *has;
+	const char *detail;		// of the message, or nullptr
+};
+
+constexpr Task making = {0, "make partitions", "made partitions",
+						 "Messages of that time go to the DEFAULT partition unless a later try succeeds."};
+constexpr Task retiring = {1, "retire partitions", "retired partitions", nullptr};
+constexpr Task forgetting = {2, "forget keys", "forgotten keys", nullptr};
+
+// The log hears of the first failure, and of the end of the trouble.
 void
-failed(const char *message)
+failed(const Task *task, const char *message)
 {
-	bool first = most_failures(report) == 0;
+	bool first = report->troubles[task->trouble].failures == 0;
 
 	report_error(report, message);
-	change_report(report, [](Report *mine) { mine->troubles[0].failures++; });
+	change_report(report, [&](Report *mine) { mine->troubles[task->trouble].failures++; });
 	if (first)
-		ereport(LOG, (errmsg("outbox maintenance could not make partitions: %s", message),
-					  errdetail("Messages of that time go to the DEFAULT partition unless a later try succeeds.")));
+		ereport(LOG, (errmsg("outbox maintenance could not %s: %s", task->could_not, message),
+					  task->detail != nullptr ? errdetail_internal("%s", task->detail) : 0));
 }
 
-bool
-make_pair(int ahead)
+void
+succeeded(const Task *task)
 {
-	const char *left = nullptr;
-	MemoryContext context = CurrentMemoryContext;
-	ErrorData *error = in_transaction([&] {
-		MadePair pair = {};
+	if (report->troubles[task->trouble].failures == 0)
+		return;
+	change_report(report, [&](Report *mine) { mine->troubles[task->trouble].failures = 0; });
+	ereport(LOG, (errmsg("outbox maintenance has %s again", task->has)));
+}
+
+// Runs body() as the owner, in a transaction of its own.
+template <typename Body>
+ErrorData *
+as_owner(const Body &body)
+{
+	return in_transaction([&] {
 		Work work;
 
 		if (find_extension() != Finding::present || is_being_filled())
 			return;
 		begin_reading(&work);
-		pair = make_partitions(ahead);
+		body();
 		end_reading(&work);
+	});
+}
+
+// A lock that was not to be had is none: old data can wait.
+const char *
+fault(const ErrorData *error)
+{
+	return error == nullptr || is_lock_wait(error) ? nullptr : error->message;
+}
+
+bool
+make_pair(int ahead)
+{
+	MemoryContext context = CurrentMemoryContext;
+	const char *left = nullptr;
+	ErrorData *error = as_owner([&] {
+		MadePair pair = make_partitions(ahead);
+
 		if (pair.left)
 			left = MemoryContextStrdup(context, pair.detail);
 	});
 
-	if (error != nullptr)
-		left = error->message;
+	left = error != nullptr ? error->message : left;
 	if (left != nullptr)
-		failed(left);
+		failed(&making, left);
 	return left == nullptr;
+}
+
+void
+make_pairs()
+{
+	bool well = true;
+
+	for (int ahead = 0; well && ahead <= partitions_ahead; ahead++)
+		well = make_pair(ahead);
+	if (well)
+		succeeded(&making);
+}
+
+// Somebody wants the database for himself.
+bool
+is_to_go_on(DatabaseSlot *slot)
+{
+	CHECK_FOR_INTERRUPTS();
+	return pg_atomic_read_u32(&slot->leave) == 0;
+}
+
+void
+retire_pairs(DatabaseSlot *slot)
+{
+	MemoryContext context = CurrentMemoryContext;
+	int64 after_ms = PG_INT64_MIN;
+	bool more = true;
+	bool well = true;
+
+	while (more && is_to_go_on(slot))
+	{
+		const char *trouble = nullptr;
+		ErrorData *error;
+
+		more = false;
+		error = as_owner([&] {
+			RetiredPair pair = retire_next(after_ms);
+
+			after_ms = pair.upto_ms;
+			more = pair.action != nullptr && !pair.last;
+			if (pair.failed)
+				trouble = MemoryContextStrdup(context, psprintf("%s: %s", pair.object, pair.detail));
+		});
+		trouble = error != nullptr ? fault(error) : trouble;
+		if (trouble != nullptr)
+			failed(&retiring, trouble);
+		well = well && trouble == nullptr;
+	}
+	if (well)
+		succeeded(&retiring);
+}
+
+void
+forget_lapsed_keys(DatabaseSlot *slot)
+{
+	const char *trouble = nullptr;
+	KeyWalk walk = {};
+	bool more = true;
+
+	while (more && is_to_go_on(slot))
+	{
+		ErrorData *error;
+
+		more = false;
+		error = as_owner([&] { more = forget_keys(&walk); });
+		more = more && error == nullptr;
+		trouble = fault(error);
+	}
+	if (trouble != nullptr)
+		failed(&forgetting, trouble);
+	else
+		succeeded(&forgetting);
 }
 
 }	// namespace
@@ -124,7 +318,6 @@ using namespace outbox;
 OUTBOX_PROCESS(outbox_maintenance_main)
 {
 	DatabaseSlot *slot;
-	bool well = true;
 
 	connect_process(DatumGetObjectId(argument));
 	slot = database_slot(MyDatabaseId, false);
@@ -134,12 +327,10 @@ OUTBOX_PROCESS(outbox_maintenance_main)
 	change_report(report, [](Report *mine) { mine->starts++; });
 	before_shmem_exit(at_exit, 0);
 	pgstat_report_activity(STATE_RUNNING, "making partitions");
-	for (int ahead = 0; well && ahead <= partitions_ahead; ahead++)
-		well = make_pair(ahead);
-	if (well && most_failures(report) > 0)
-	{
-		change_report(report, [](Report *mine) { mine->troubles[0].failures = 0; });
-		ereport(LOG, (errmsg("outbox maintenance has made partitions again")));
-	}
+	if (pg_atomic_read_u32(&slot->enqueued) != 0)
+		make_pairs();
+	pgstat_report_activity(STATE_RUNNING, "retiring old data");
+	retire_pairs(slot);
+	forget_lapsed_keys(slot);
 	proc_exit(0);
 }

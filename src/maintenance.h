@@ -8,9 +8,19 @@
 
 namespace outbox {
 
-// Starts the process, unless it runs or its pause is not over.
+// In a transaction: what there is to do. Partitions are made for a database that is written to
+// by our functions: a restore must not find its tables there already. How long old data is
+// kept is set here or for this database, whose settings reach only sessions that begin later.
+void look_for_upkeep(DatabaseSlot *slot);
+
+// Starts the process if there is something to do, it does not run, and its pause is over.
+// Old data alone is dealt with once a minute.
 void ask_for_maintenance(DatabaseSlot *slot);
+// The settings were read anew: old data is not to wait for its minute.
+void hurry_maintenance();
 // Notices that it has ended.
 void follow_maintenance(const DatabaseSlot *slot);
+// The worker leaves: whoever it leaves for wants nobody here.
+void end_maintenance();
 
 }	// namespace outbox

@@ -35,6 +35,21 @@ draw_ids(Message *messages, int count)
 
 namespace {
 
+// A message whose partition was retired left its number if a key stands for it.
+void
+read_retired_number(Work *work, Message *message)
+{
+	Table *retired = open(work, retired_numbers_shape, reads);
+	Probe *probe = probe_id(retired, message->id);
+	bool isnull = true;
+
+	if (next_settled(probe, ForwardScanDirection))
+		message->sequence_id = DatumGetInt64(retired->get(probe->slot, retired_numbers_col::sequence_id, &isnull));
+	message->has_sequence = !isnull;
+	rest_probe(probe);
+	close_table(retired);
+}
+
 // What a duplicate answers with: the first one's number.
 void
 read_number(Work *work, Message *message)
@@ -42,11 +57,14 @@ read_number(Work *work, Message *message)
 	Table *leaf = leaf_of(work, messages_shape, message->id, reads);
 	Probe *probe = probe_id(leaf, message->id);
 	bool isnull = true;
+	bool found = next_row(probe);
 
-	if (next_row(probe))
+	if (found)
 		message->sequence_id = DatumGetInt64(leaf->get(probe->slot, messages_col::sequence_id, &isnull));
 	message->has_sequence = !isnull;
 	rest_probe(probe);
+	if (!found)
+		read_retired_number(work, message);
 }
 
 // Which of the messages are new, and which message the others repeat. repeats[i] is the

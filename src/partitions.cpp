@@ -11,6 +11,7 @@
 #include "boundary.h"
 #include "probe.h"
 #include "settings.h"
+#include "statements.h"
 #include "work.h"
 
 namespace outbox {
@@ -24,31 +25,6 @@ struct Range {
 	int64 from_ms;
 	int64 to_ms;
 };
-
-void run(const char *format, ...) pg_attribute_printf(1, 2);
-
-void
-run(const char *format, ...)
-{
-	StringInfoData sql;
-
-	initStringInfo(&sql);
-	for (;;)
-	{
-		va_list args;
-		int needed;
-
-		va_start(args, format);
-		needed = appendStringInfoVA(&sql, format, args);
-		va_end(args);
-		if (needed == 0)
-			break;
-		enlargeStringInfo(&sql, needed);
-	}
-	if (SPI_execute(sql.data, false, 0) < 0)
-		elog(ERROR, "could not execute: %s", sql.data);
-	pfree(sql.data);
-}
 
 const char *
 bound(int64 ms)
@@ -74,21 +50,16 @@ void
 name_indexes(const char *parent, const char *leaf)
 {
 	const char *default_leaf = psprintf("%s_default", parent);
-	uint64 count;
-
-	if (SPI_execute(psprintf(
-			"SELECT c.relname, %s || substr(o.relname, %d) "
-			"FROM pg_index i JOIN pg_class o ON o.oid = i.indexrelid "
-			"CROSS JOIN pg_index j JOIN pg_class c ON c.oid = j.indexrelid "
-			"WHERE i.indrelid = 'outbox.%s'::regclass AND j.indrelid = 'outbox.%s'::regclass "
-			"AND o.relname LIKE '%s\\_%%' "
-			"AND obj_description(i.indexrelid, 'pg_class') = obj_description(j.indexrelid, 'pg_class') "
-			"AND c.relname <> %s || substr(o.relname, %d)",
-			quote_literal_cstr(leaf), static_cast<int>(strlen(default_leaf)) + 1, default_leaf, leaf, default_leaf,
-			quote_literal_cstr(leaf), static_cast<int>(strlen(default_leaf)) + 1), false, 0) < 0)
-		elog(ERROR, "could not read the indexes of %s", leaf);
-	count = SPI_processed;
-
+	uint64 count = run(
+		"SELECT c.relname, %s || substr(o.relname, %d) "
+		"FROM pg_index i JOIN pg_class o ON o.oid = i.indexrelid "
+		"CROSS JOIN pg_index j JOIN pg_class c ON c.oid = j.indexrelid "
+		"WHERE i.indrelid = 'outbox.%s'::regclass AND j.indrelid = 'outbox.%s'::regclass "
+		"AND o.relname LIKE '%s\\_%%' "
+		"AND obj_description(i.indexrelid, 'pg_class') = obj_description(j.indexrelid, 'pg_class') "
+		"AND c.relname <> %s || substr(o.relname, %d)",
+		quote_literal_cstr(leaf), static_cast<int>(strlen(default_leaf)) + 1, default_leaf, leaf, default_leaf,
+		quote_literal_cstr(leaf), static_cast<int>(strlen(default_leaf)) + 1);
 	SPITupleTable *found = SPI_tuptable;
 
 	for (uint64 i = 0; i < count; i++)
@@ -101,27 +72,10 @@ name_indexes(const char *parent, const char *leaf)
 void
 copy_options(const char *parent, const char *leaf)
 {
-	char *options;
+	char *options = ask("SELECT array_to_string(reloptions, ', ') FROM pg_class WHERE oid = 'outbox.%s_default'::regclass", parent);
 
-	if (SPI_execute(psprintf("SELECT array_to_string(reloptions, ', ') FROM pg_class "
-							 "WHERE oid = 'outbox.%s_default'::regclass", parent), false, 0) < 0)
-		elog(ERROR, "could not read the options of %s", parent);
-	options = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 	if (options != nullptr && options[0] != '\0')
 		run("ALTER TABLE outbox.%s SET (%s)", leaf, options);
-}
-
-void
-add_triggers(const char *leaf)
-{
-	run("CREATE TRIGGER append_only_leaf BEFORE UPDATE OR DELETE ON outbox.%s "
-		"FOR EACH ROW EXECUTE FUNCTION outbox.append_only()", leaf);
-	run("ALTER TABLE outbox.%s ENABLE ALWAYS TRIGGER append_only_leaf", leaf);
-	run("COMMENT ON TRIGGER append_only_leaf ON outbox.%s IS 'the leaf''s own, kept when it is detached'", leaf);
-	run("CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON outbox.%s "
-		"FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()", leaf);
-	run("ALTER TABLE outbox.%s ENABLE ALWAYS TRIGGER append_only_truncate", leaf);
-	run("COMMENT ON TRIGGER append_only_truncate ON outbox.%s IS 'the ledger is never emptied'", leaf);
 }
 
 void
@@ -134,7 +88,7 @@ make_leaf(const char *parent, const Range *range)
 	run("COMMENT ON CONSTRAINT %s_pkey ON outbox.%s IS 'see the index of that name'", leaf, leaf);
 	copy_options(parent, leaf);
 	name_indexes(parent, leaf);
-	add_triggers(leaf);
+	add_guards(psprintf("outbox.%s", leaf));
 	run("ALTER TABLE outbox.%s ATTACH PARTITION outbox.%s FOR VALUES FROM ('%s') TO ('%s')", parent, leaf,
 		bound(range->from_ms), bound(range->to_ms));
 }

@@ -12,6 +12,9 @@ constexpr int64 most_us = 3653 * USECS_PER_DAY;	// ten years
 char *partition_interval;
 char *idempotency_window;
 bool async_claim;
+char *retention;
+char *dead_letter_retention;
+char *archive_schema;
 bool worker = true;
 char *databases;
 int discovery_interval_s = 300;
@@ -67,6 +70,15 @@ check_interval_or_empty(char **value, void **extra, GucSource source)
 }
 
 bool
+check_schema(char **value, void **, GucSource)
+{
+	if (strlen(*value) < NAMEDATALEN)
+		return true;
+	GUC_check_errdetail("A name is shorter than %d bytes.", NAMEDATALEN);
+	return false;
+}
+
+bool
 check_databases(char **value, void **, GucSource)
 {
 	// Splitting writes into the string, and its list is of no use here. A parameter that
@@ -112,6 +124,30 @@ define_worker_settings()
 							nullptr, nullptr, nullptr);
 }
 
+// Superusers alone: whoever may call maintain() could make the ledger vanish.
+void
+define_retention_settings()
+{
+	DefineCustomStringVariable("outbox.retention",
+							   "Age at which partitions of messages and attempts are retired; empty means never.",
+							   "Only partitions all of whose messages have ended.", &retention, "", PGC_SUSET, 0,
+							   check_interval_or_empty, nullptr, nullptr);
+	DefineCustomStringVariable("outbox.dead_letter_retention",
+							   "Age until which a dead letter that was not replayed holds its partition; empty means for ever.",
+							   nullptr, &dead_letter_retention, "", PGC_SUSET, 0, check_interval_or_empty, nullptr,
+							   nullptr);
+	DefineCustomStringVariable("outbox.archive_schema",
+							   "Schema that retired partitions are moved to; empty means they are dropped.", nullptr,
+							   &archive_schema, "", PGC_SUSET, 0, check_schema, nullptr, nullptr);
+}
+
+// PG_INT64_MAX for the empty string.
+int64
+ms_or_ever(const char *value)
+{
+	return value[0] == '\0' ? PG_INT64_MAX : fixed_us(value) / 1000;
+}
+
 }	// namespace
 
 void
@@ -131,6 +167,7 @@ define_settings()
 							 "Whether a transaction that did nothing but claim commits asynchronously.",
 							 "A crash of the server may then forget leases that were just given out.", &async_claim, false,
 							 PGC_USERSET, 0, nullptr, nullptr, nullptr);
+	define_retention_settings();
 	MarkGUCPrefixReserved("outbox");
 }
 
@@ -195,7 +232,31 @@ max_queues()
 int64
 idempotency_window_ms()
 {
-	return idempotency_window[0] == '\0' ? PG_INT64_MAX : fixed_us(idempotency_window) / 1000;
+	return ms_or_ever(idempotency_window);
+}
+
+int64
+retention_ms()
+{
+	return ms_or_ever(retention);
+}
+
+int64
+dead_letter_retention_ms()
+{
+	return ms_or_ever(dead_letter_retention);
+}
+
+bool
+keeps_for_a_time()
+{
+	return retention_ms() != PG_INT64_MAX || idempotency_window_ms() != PG_INT64_MAX;
+}
+
+const char *
+archive_schema_name()
+{
+	return archive_schema[0] == '\0' ? nullptr : archive_schema;
 }
 
 }	// namespace outbox

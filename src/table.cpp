@@ -61,6 +61,8 @@ const Shape key_numbers_shape = {
 	{BYTEAOID, INT8OID, TEXTOID, TEXTOID, UUIDOID}, 5, bits({0, 1, 2, 3, 4}), {}, 1, 0};
 const Shape replays_shape = {
 	"replays", {"outbox_id", "replay_id", "created_at"}, {UUIDOID, UUIDOID, TIMESTAMPTZOID}, 3, bits({0, 1, 2}), {}, 1, 0};
+const Shape retired_numbers_shape = {
+	"retired_numbers", {"outbox_id", "sequence_id"}, {UUIDOID, INT8OID}, 2, bits({0, 1}), {}, 1, 0};
 
 namespace {
 

@@ -47,6 +47,10 @@ namespace replays_col {
 enum { outbox_id, replay_id, created_at };
 }
 
+namespace retired_numbers_col {
+enum { outbox_id, sequence_id };
+}
+
 constexpr int max_columns = 16;
 
 // What the install script made; anything beyond is user-made.
@@ -61,7 +65,7 @@ struct Shape {
 	Oid own_trigger_events;		// trigger events that our own triggers use
 };
 
-constexpr int shapes = 7;
+constexpr int shapes = 8;
 extern const Shape queues_shape;
 extern const Shape messages_shape;
 extern const Shape attempts_shape;
@@ -69,6 +73,7 @@ extern const Shape pending_shape;
 extern const Shape idempotency_keys_shape;
 extern const Shape key_numbers_shape;
 extern const Shape replays_shape;
+extern const Shape retired_numbers_shape;
 
 struct Probe;
 

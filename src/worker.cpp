@@ -15,7 +15,6 @@
 
 #include "due.h"
 #include "maintenance.h"
-#include "partitions.h"
 #include "repair.h"
 #include "settings.h"
 #include "step.h"
@@ -60,7 +59,7 @@ struct Worker {
 	int64 last_look;			// steady clock
 	int64 looks;				// through all queues
 	int64 told_directly;		// queues without a slot, in this look
-	bool left_alone, lacks_partitions;
+	bool left_alone;
 	int unrepaired;				// in the walk that is going on
 	Trouble *rows;				// that could not be repaired
 	Finding finding;
@@ -360,10 +359,8 @@ look_at_database()
 	if (!run_step(&worker.look, [&] {
 			finding = find_extension();
 			filled = finding == Finding::present && is_being_filled();
-			// Partitions are made for a database that is written to by our functions: a restore
-			// must not find its tables there already.
-			worker.lacks_partitions = finding == Finding::present && !filled &&
-									  pg_atomic_read_u32(&worker.slot->enqueued) != 0 && lacks_partitions();
+			if (finding == Finding::present && !filled)
+				look_for_upkeep(worker.slot);
 		}))
 		return;
 	worker.finding = finding;
@@ -391,6 +388,7 @@ depart()
 	pg_atomic_write_u32(&worker.slot->worker, 0);
 	pg_memory_barrier();
 	notify_listeners(true);
+	end_maintenance();
 	if (worker.finding == Finding::absent)
 		forget_extension();
 	proc_exit(0);
@@ -478,7 +476,10 @@ sleep_until_needed()
 	if (us > 0)
 		pgstat_report_activity(STATE_IDLE, "waiting for a commit, a due message or an expired lease");
 	if (sleep_process(us))
+	{
 		worker.next_poll = Min(worker.next_poll, steady_us() + poll_interval_us());
+		hurry_maintenance();
+	}
 	worker.slot->report.wakeups++;
 }
 
@@ -495,8 +496,7 @@ poll()
 		return;
 	repair_leases();
 	look_for_due(true);
-	if (worker.lacks_partitions)
-		ask_for_maintenance(worker.slot);
+	ask_for_maintenance(worker.slot);
 	pgstat_report_stat(true);
 	pg_atomic_write_u32(&worker.slot->went_round, 1);
 }

@@ -44,6 +44,7 @@ SELECT results_eq($$
 	('pending',                         '',    '',      '',       'SELECT', 'SELECT', ''),
 	('queues',                          '',    '',      '',       'SELECT', 'SELECT', ''),
 	('replays',                         '',    '',      '',       '',       '',       ''),
+	('retired_numbers',                 '',    '',      '',       '',       '',       ''),
 	('sequences',                       '',    '',      '',       '',       '',       ''),
 	('stats',                           '',    '',      'SELECT', 'SELECT', 'SELECT', ''),
 	('status',                          '',    '',      'SELECT', 'SELECT', 'SELECT', ''),

@@ -86,6 +86,7 @@ BEGIN
 		('SELECT idempotency_keys', $v$SELECT * FROM outbox.idempotency_keys$v$),
 		('SELECT key_numbers', $v$SELECT * FROM outbox.key_numbers$v$),
 		('SELECT replays', $v$SELECT * FROM outbox.replays$v$),
+		('SELECT retired_numbers', $v$SELECT * FROM outbox.retired_numbers$v$),
 		('INSERT messages', $v$INSERT INTO outbox.messages DEFAULT VALUES$v$),
 		('INSERT attempts', $v$INSERT INTO outbox.attempts DEFAULT VALUES$v$),
 		('INSERT pending', $v$INSERT INTO outbox.pending (outbox_id, queue) VALUES ('00000000-0000-7000-8000-000000000000', 'default')$v$),

@@ -1,0 +1,268 @@
+--
+-- Retention: which pairs of leaves go, which stay and why, what remains of them; the
+-- archive; keys that lapse. Proves that the ledger is never deleted from, that numbers go
+-- on, and that a repeated enqueue is answered as before.
+--
+SET client_min_messages = warning;
+DROP EXTENSION IF EXISTS outbox CASCADE;
+DROP SCHEMA IF EXISTS attic CASCADE;
+DROP ROLE IF EXISTS regress_outbox_keeper;
+CREATE EXTENSION outbox;
+RESET client_min_messages;
+\getenv testdir PG_ABS_SRCDIR
+\set helpers :testdir /sql/setup.inc
+\i :helpers
+\set aging :testdir /sql/aging.inc
+\i :aging
+
+-- What maintain() did with old data.
+CREATE FUNCTION t.did() RETURNS SETOF text LANGUAGE sql AS $$
+	SELECT concat_ws(' | ', action, object, t.masked(detail)) FROM outbox.maintain() WHERE action <> 'notified'
+$$;
+CREATE FUNCTION t.finish(state outbox.attempt_state, VARIADIC types text[]) RETURNS bigint LANGUAGE sql AS $$
+	SELECT count(*) FROM outbox.claim('w', 100, queues => '{default, n}') c
+	CROSS JOIN LATERAL outbox.complete(c.outbox_id, c.lease_token, 'w', CASE WHEN c.event_type = ANY (types) THEN state ELSE 'RETRYABLE' END, retry_delay => '0') r
+	WHERE r.recorded <> 'RETRYABLE'
+$$;
+CREATE VIEW t.leaves AS
+	SELECT c.oid::regclass AS leaf FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid
+	WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass) AND relname ~ '_p20(19|20)';
+-- The first weeks of leaves, before today's.
+CREATE FUNCTION t.make_old_pairs() RETURNS void LANGUAGE sql AS $$
+	SELECT t.make_pair('20200101', d - interval '42 days', d - interval '35 days') FROM date_trunc('day', now(), 'UTC') d;
+	SELECT t.make_pair('20200108', d - interval '35 days', d - interval '28 days') FROM date_trunc('day', now(), 'UTC') d
+$$;
+SELECT count(*) > 0 AS upkeep FROM outbox.maintain();
+
+-- Settings: for superusers, so that nobody who may call maintain() can make the ledger vanish.
+CREATE ROLE regress_outbox_keeper IN ROLE outbox_operator;
+SET ROLE regress_outbox_keeper;
+SET outbox.retention = '1 h';
+SET outbox.dead_letter_retention = '1 h';
+SET outbox.archive_schema = 'attic';
+RESET ROLE;
+SELECT name, setting, context FROM pg_settings WHERE name IN ('outbox.retention', 'outbox.dead_letter_retention', 'outbox.archive_schema') ORDER BY 1;
+SELECT s, v, t.try(format('SET LOCAL outbox.%s = %L', s, v)) FROM unnest(ARRAY['retention', 'dead_letter_retention']) s, unnest(ARRAY['', '1 h', '59 min', '-1 day', '1 month', 'soon']) v ORDER BY 1, 2;
+SELECT t.try(format('SET LOCAL outbox.archive_schema = %L', v)) FROM unnest(ARRAY['', 'attic', repeat('x', 64)]) v;
+
+-- Two old pairs. In the first: a numbered key that is quiet ever since, keys of both kinds,
+-- a dead letter, and one that is late.
+SELECT t.make_old_pairs();
+SELECT outbox.create_queue('n', ordering => 'numbered');
+SELECT event_type, e.* FROM unnest(ARRAY['a', 'b', 'c']) WITH ORDINALITY u(event_type, n), LATERAL (SELECT sequence_id, created FROM outbox.enqueue(event_type, '1', 'n', partition_key => 'quiet', idempotency_key => 'key ' || event_type)) e;
+SELECT sequence_id, created FROM outbox.enqueue('event', '1', 'n', partition_key => 'quiet', event_id => '00000000-0000-4000-8000-000000000001');
+SELECT sequence_id, created FROM outbox.enqueue('keyless', '1', 'n', partition_key => 'quiet');
+SELECT sequence_id, created FROM outbox.enqueue('unnumbered', '1', idempotency_key => 'k');
+SELECT t.finish('DISPATCHED', 'a', 'b', 'event', 'keyless', 'unnumbered');
+SELECT t.let_pass('37 days');
+SELECT tableoid::regclass, event_type, sequence_id FROM outbox.messages ORDER BY 2;
+SELECT tableoid::regclass, outbox_id = t.id('a') AS a FROM outbox.attempts WHERE outbox_id = t.id('a');
+INSERT INTO t.known SELECT outbox_id, event_type FROM outbox.messages;
+CREATE TABLE t.first AS SELECT event_type, outbox_id, sequence_id FROM outbox.messages;
+
+-- Nothing is set: nothing goes, nothing is said.
+SELECT t.did();
+-- A message is pending: neither its pair goes nor the one after it.
+SET outbox.retention = '20 days';
+SELECT t.did();
+-- Not old enough: neither.
+SET outbox.retention = '36 days';
+SELECT t.did();
+SET outbox.retention = '20 days';
+-- It is a dead letter now, and holds its own pair alone.
+SELECT t.finish('FAILED', 'c');
+SELECT t.did();
+SELECT * FROM t.leaves ORDER BY leaf::text;
+SET outbox.dead_letter_retention = '3 days';
+SELECT t.did();
+-- Rolled back, a replay does not count; committed, it does.
+BEGIN;
+SELECT outbox.replay(t.id('c')) IS NOT NULL AS replayed;
+SELECT t.did();
+ROLLBACK;
+SELECT t.did();
+SELECT outbox.replay(t.id('c')) IS NOT NULL AS replayed;
+-- In a stricter transaction old data is left alone.
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT t.did();
+COMMIT;
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT t.did();
+COMMIT;
+-- Rolled back, it has not happened.
+BEGIN;
+SELECT t.did();
+SELECT count(*) FROM t.leaves;
+ROLLBACK;
+SELECT * FROM t.leaves ORDER BY leaf::text;
+SELECT t.did();
+SELECT * FROM t.leaves ORDER BY leaf::text;
+SELECT event_type, replay_of = (SELECT outbox_id FROM t.first WHERE event_type = 'c') AS replay FROM outbox.messages;
+
+-- What is remembered: the numbers that a repeated enqueue is told, and no other.
+SELECT f.event_type, r.sequence_id, r.sequence_id = f.sequence_id AS the_same FROM outbox.retired_numbers r LEFT JOIN t.first f USING (outbox_id) ORDER BY 1;
+SELECT f.event_type, e.outbox_id = f.outbox_id AS the_first, e.sequence_id IS NOT DISTINCT FROM f.sequence_id AS its_number, e.created
+FROM t.first f CROSS JOIN LATERAL outbox.enqueue('again', '1', 'n', partition_key => 'quiet', idempotency_key => 'key ' || f.event_type) e WHERE f.event_type IN ('a', 'b', 'c') ORDER BY 1;
+SELECT e.outbox_id = f.outbox_id AS the_first, e.sequence_id = f.sequence_id AS its_number, e.created
+FROM t.first f, outbox.enqueue('again', '1', 'n', partition_key => 'quiet', event_id => '00000000-0000-4000-8000-000000000001') e WHERE f.event_type = 'event';
+SELECT e.outbox_id = f.outbox_id AS the_first, e.sequence_id, e.created FROM t.first f, outbox.enqueue('again', '1', idempotency_key => 'k') e WHERE f.event_type = 'unnumbered';
+SELECT e.ordinality, f.event_type, e.sequence_id, e.created
+FROM outbox.enqueue_batch('n', '[{"event_type": "x", "payload": 1, "partition_key": "quiet", "idempotency_key": "key c"}, {"event_type": "x", "payload": 1, "partition_key": "quiet", "idempotency_key": "key a"}, {"event_type": "x", "payload": 1, "partition_key": "quiet", "idempotency_key": "key c"}]') e
+JOIN t.first f USING (outbox_id) ORDER BY 1;
+SELECT e.outbox_id = f.outbox_id AS the_first, e.sequence_id = f.sequence_id AS its_number, e.created, e.lease_token
+FROM t.first f, outbox.enqueue_and_claim('w', 'again', '1', 'n', partition_key => 'quiet', idempotency_key => 'key b') e WHERE f.event_type = 'b';
+-- The numbers of the key go on: 3 keys, an event_id, one without a key, the replay.
+SELECT sequence_id, created FROM outbox.enqueue('new', '1', 'n', partition_key => 'quiet');
+-- What is gone is no message any more.
+SELECT f.event_type, t.try(format('SELECT outbox.replay(%L)', f.outbox_id)) AS replay, t.try(format('SELECT outbox.cancel(%L, ''r'')', f.outbox_id)) AS cancel
+FROM t.first f WHERE f.event_type IN ('a', 'c') ORDER BY 1;
+SELECT t.try(format('SELECT outbox.complete(%L, gen_random_uuid(), ''w'', ''DISPATCHED'')', f.outbox_id)) FROM t.first f WHERE f.event_type = 'a';
+SELECT count(*) FROM outbox.dead_letters;
+SELECT count(*) AS replays FROM outbox.replays;
+SELECT * FROM outbox.check() WHERE severity = 'error';
+
+-- Keys that lapse go, with the numbers that they led to; younger ones stay.
+SELECT count(*) FROM outbox.idempotency_keys;
+SET outbox.idempotency_window = '40 days';
+SELECT t.did();
+SET outbox.idempotency_window = '36 days';
+SELECT created FROM outbox.enqueue('fresh', '1', idempotency_key => 'fresh');
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT t.did();
+COMMIT;
+-- A key that somebody locks is passed by.
+BEGIN;
+SELECT count(*) FROM (SELECT 1 FROM outbox.idempotency_keys WHERE outbox_id = (SELECT outbox_id FROM t.first WHERE event_type = 'a') FOR UPDATE) k;
+PREPARE TRANSACTION 'outbox retention';
+SELECT t.did();
+ROLLBACK PREPARED 'outbox retention';
+SELECT t.did();
+SELECT count(*) FROM outbox.idempotency_keys;
+SELECT count(*) FROM outbox.retired_numbers;
+SELECT created FROM outbox.enqueue('fresh', '1', idempotency_key => 'fresh');
+-- The number of a message that no key leads to any more is not carried over.
+SET outbox.idempotency_window = '10 days';
+SELECT t.make_pair('20200101', d - interval '42 days', d - interval '35 days') FROM date_trunc('day', now(), 'UTC') d;
+SELECT sequence_id, created FROM outbox.enqueue('lapses', '1', 'n', partition_key => 'p', idempotency_key => 'lapses');
+SELECT t.finish('DISPATCHED', 'lapses', 'c', 'new', 'fresh');
+SELECT t.let_pass('37 days');
+SELECT t.did();
+SELECT count(*) FROM outbox.retired_numbers;
+SELECT sequence_id, created FROM outbox.enqueue('again', '1', 'n', partition_key => 'p', idempotency_key => 'lapses');
+RESET outbox.idempotency_window;
+
+-- The archive. Whatever is wrong with it is said, and stops nothing else.
+SET outbox.archive_schema = 'attic';
+SELECT t.make_old_pairs();
+SELECT t.finish('DISPATCHED', 'again');
+SELECT count(*) FROM outbox.enqueue('kept for good', '1');
+SELECT t.finish('DISPATCHED', 'kept for good');
+SELECT t.let_pass('37 days');
+SELECT t.did();
+CREATE SCHEMA attic;
+SELECT t.did();
+GRANT USAGE, CREATE ON SCHEMA attic TO outbox_owner;
+CREATE TABLE attic.attempts_p20200101 ();
+SELECT t.did();
+DROP TABLE attic.attempts_p20200101;
+SELECT t.did();
+SELECT * FROM t.leaves;
+SELECT event_type FROM outbox.messages;
+SELECT event_type, outbox_id IN (SELECT outbox_id FROM attic.attempts_p20200101 WHERE state = 'DISPATCHED') AS ended FROM attic.messages_p20200101 ORDER BY 1;
+-- It is as append-only as it was, with its indexes and comments.
+SELECT c.relname, t.try(format(s, c.oid::regclass)) FROM pg_class c, unnest(ARRAY['UPDATE %s SET outbox_id = outbox_id', 'DELETE FROM %s', 'TRUNCATE %s']) s WHERE relnamespace = 'attic'::regnamespace AND relkind = 'r' AND relname ~ '0101$' ORDER BY 1, s;
+SELECT c.relname, tgname, tgenabled, obj_description(t.oid, 'pg_trigger') IS NOT NULL AS comment FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid WHERE relnamespace = 'attic'::regnamespace ORDER BY 1, 2;
+SELECT relname, obj_description(oid, 'pg_class') IS NOT NULL AS comment, relowner::regrole FROM pg_class WHERE relnamespace = 'attic'::regnamespace ORDER BY 1;
+SELECT * FROM outbox.check() WHERE severity = 'error';
+ALTER TABLE attic.messages_p20200101 DISABLE TRIGGER append_only_leaf;
+DROP TRIGGER append_only_truncate ON attic.attempts_p20200108;
+SELECT object, problem FROM outbox.check() WHERE severity = 'error';
+DROP SCHEMA attic CASCADE;
+-- Guards that a leaf lacks are made.
+CREATE SCHEMA attic AUTHORIZATION outbox_owner;
+SELECT t.make_old_pairs();
+DROP TRIGGER append_only_leaf ON outbox.messages_p20200101;
+ALTER TABLE outbox.attempts_p20200101 DISABLE TRIGGER append_only_truncate;
+SELECT t.did();
+SELECT * FROM outbox.check() WHERE severity = 'error';
+DROP SCHEMA attic CASCADE;
+RESET outbox.archive_schema;
+
+-- What a leaf is used for elsewhere keeps it, and it alone.
+SELECT t.make_old_pairs();
+CREATE VIEW t.uses AS SELECT * FROM outbox.messages_p20200101;
+SELECT t.did();
+DROP VIEW t.uses;
+-- What somebody uses is left for later; so it is when somebody reads the whole ledger, and
+-- when somebody has locked the keys. (Prepared transactions do it here.)
+BEGIN;
+LOCK TABLE outbox.attempts_p20200101 IN ACCESS SHARE MODE;
+PREPARE TRANSACTION 'outbox retention';
+SELECT t.did();
+ROLLBACK PREPARED 'outbox retention';
+BEGIN;
+LOCK TABLE ONLY outbox.messages IN ACCESS SHARE MODE;
+PREPARE TRANSACTION 'outbox retention';
+SELECT t.did();
+ROLLBACK PREPARED 'outbox retention';
+SET outbox.idempotency_window = '10 days';
+BEGIN;
+LOCK TABLE outbox.idempotency_keys IN ACCESS EXCLUSIVE MODE;
+PREPARE TRANSACTION 'outbox retention';
+SELECT t.did();
+ROLLBACK PREPARED 'outbox retention';
+RESET outbox.idempotency_window;
+SELECT * FROM t.leaves;
+
+-- Odd ones: no counterpart, a partition that is partitioned, a message that has not ended
+-- and is not pending.
+SELECT t.make_old_pairs();
+ALTER TABLE outbox.attempts DETACH PARTITION outbox.attempts_p20200101;
+SELECT t.did();
+DROP TABLE outbox.messages_p20200101, outbox.attempts_p20200101;
+SELECT t.make_old_pairs();
+DROP TABLE outbox.attempts_p20200101;
+SELECT t.try(format('CREATE TABLE outbox.attempts_p20200101 PARTITION OF outbox.attempts %s PARTITION BY HASH (outbox_id)', pg_get_expr(relpartbound, oid))) FROM pg_class WHERE oid = 'outbox.messages_p20200101'::regclass;
+SELECT t.did();
+DROP TABLE outbox.messages_p20200101, outbox.attempts_p20200101;
+SELECT t.make_pair('20200101', d - interval '42 days', d - interval '35 days') FROM date_trunc('day', now(), 'UTC') d;
+SELECT count(*) FROM outbox.enqueue('lost by hand', '1');
+SELECT t.let_pass('37 days');
+DELETE FROM outbox.pending WHERE outbox_id = t.id('lost by hand');
+SELECT t.did();
+INSERT INTO outbox.attempts (outbox_id, attempt_no, state, completed_at) VALUES (t.id('lost by hand'), 1, 'DISPATCHED', now());
+SELECT t.did();
+
+-- Rows in DEFAULT leaves stay there, however old; what is pending there counts.
+SELECT count(*) FROM unnest(ARRAY['default 1', 'default 2']) e, outbox.enqueue(e, '1');
+SELECT t.finish('DISPATCHED', 'default 1');
+SELECT t.let_pass('38 days');
+SELECT t.make_pair('20200108', d - interval '35 days', d - interval '28 days') FROM date_trunc('day', now(), 'UTC') d;
+SELECT tableoid::regclass, event_type FROM outbox.messages ORDER BY 2;
+SELECT t.did();
+SELECT t.finish('DISPATCHED', 'default 2');
+SELECT t.did();
+SELECT tableoid::regclass, event_type FROM outbox.messages ORDER BY 2;
+
+-- As many as the lock table bears in one transaction; the rest by the next calls.
+SELECT count(t.make_pair('201901' || lpad(n::text, 2, '0'), d - interval '100 days' + n * interval '1 day', d - interval '99 days' + n * interval '1 day'))
+FROM generate_series(1, 12) n, date_trunc('day', now(), 'UTC') d;
+SELECT count(*) FROM t.did();
+SELECT count(*) FROM t.did();
+SELECT count(*) FROM t.did();
+SELECT * FROM outbox.check() WHERE severity = 'error';
+
+-- Where the next leaf is missing, ids are held back to the end of the last one: what lies
+-- there may be young.
+SET client_min_messages = warning;
+DROP EXTENSION outbox CASCADE;
+DROP ROLE regress_outbox_keeper;
+\c -
+SET client_min_messages = warning;
+CREATE EXTENSION outbox;
+SELECT t.make_pair('20200101', d - interval '42 days', d - interval '35 days') FROM date_trunc('day', now(), 'UTC') d;
+SELECT count(*) FROM outbox.enqueue('held back', '1');
+SELECT tableoid::regclass, created_at > now() - interval '1 day' AS young FROM outbox.messages;
+SELECT recorded FROM outbox.claim('w') c, outbox.complete(c.outbox_id, c.lease_token, 'w', 'DISPATCHED');
+SET outbox.retention = '20 days';
+SELECT object, regexp_replace(detail, '[0-9a-f-]{36}', '<id>') FROM outbox.maintain() WHERE action = 'partition kept';
