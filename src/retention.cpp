@@ -53,12 +53,13 @@ counterpart(PartitionBoundInfo of, int i, PartitionDesc attempts)
 	return InvalidOid;
 }
 
+// Not the last one: new ids are kept below its end (draw_ids).
 bool
 find_between(PartitionDesc messages, PartitionDesc attempts, int64 after_ms, int64 until_ms, Leaves *leaves)
 {
 	PartitionBoundInfo bounds = messages->boundinfo;
 
-	for (int i = 0; bounds != nullptr && i + 1 < bounds->ndatums; i++)
+	for (int i = 0; bounds != nullptr && i + 2 < bounds->ndatums; i++)
 	{
 		if (bounds->indexes[i + 1] < 0 || bounds->kind[i + 1][0] != PARTITION_RANGE_DATUM_VALUE)
 			continue;
