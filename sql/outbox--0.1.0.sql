@@ -591,8 +591,8 @@ RETURNS TABLE (action text, object text, detail text)
 LANGUAGE c VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'
 AS 'MODULE_PATHNAME', 'outbox_maintain';
 COMMENT ON FUNCTION outbox.maintain() IS
-$$One pass of upkeep for servers without a background worker: repairs expired leases, makes partitions ahead (outbox.partition_interval, default 1 week), and notifies the queues that have claimable messages. Returns what it did, and what it left for later because it could not get a lock within 50 ms.
-Errors: none but those of the server. Locks: ACCESS EXCLUSIVE on the DEFAULT partitions while it attaches new ones, until the end of the transaction: call it in a READ COMMITTED transaction of its own (in a SERIALIZABLE one the attaching takes predicate locks). Cost: attaching reads the DEFAULT partitions once.$$;
+$$One pass of upkeep for servers without a background worker: repairs expired leases, makes partitions ahead (outbox.partition_interval, default 1 week), retires pairs of partitions older than outbox.retention all of whose messages have ended (dropped, or moved to outbox.archive_schema; a dead letter that was not replayed keeps its pair for outbox.dead_letter_retention), deletes keys older than outbox.idempotency_window, and notifies the queues that have claimable messages. Returns what it did, and what it left for later because it could not get a lock within 50 ms.
+Errors: none but those of the server. Locks: ACCESS EXCLUSIVE on the DEFAULT partitions while it attaches new ones, and on messages, attempts and the partitions it retires, until the end of the transaction: call it in a READ COMMITTED transaction of its own (in a stricter one it leaves old data alone; in a SERIALIZABLE one the attaching takes predicate locks). Cost: attaching reads the DEFAULT partitions once, retiring the pair it retires.$$;
 
 CREATE FUNCTION outbox.state_diagram() RETURNS text
 LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_state_diagram';

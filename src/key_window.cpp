@@ -11,8 +11,6 @@ namespace outbox {
 
 namespace {
 
-constexpr int64 blocks_at_a_time = 1024;
-constexpr int64 most_in_vain = 16 * blocks_at_a_time;
 constexpr int numbers_at_a_time = 100000;
 
 BlockNumber
@@ -70,7 +68,7 @@ forget_slice(KeyWalk *walk, const char *oldest)
 }	// namespace
 
 bool
-forget_keys(KeyWalk *walk)
+forget_keys(KeyWalk *walk, int64 most_in_vain)
 {
 	int64 window = idempotency_window_ms();
 

@@ -19,7 +19,10 @@ struct KeyWalk {
 	uint64 forgotten;	// keys
 };
 
-// One slice more. False when there was nothing left to do. To be called as the owner.
-bool forget_keys(KeyWalk *walk);
+constexpr int64 blocks_at_a_time = 1024;
+
+// One slice more. False when there was nothing left to do, or so many blocks were read in
+// vain. To be called as the owner.
+bool forget_keys(KeyWalk *walk, int64 most_in_vain);
 
 }	// namespace outbox

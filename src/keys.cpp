@@ -189,14 +189,14 @@ resolve(Batch *batch)
 	}
 }
 
-// False when its lapsed row changed meanwhile, or was waited for: look again. Maintenance
-// deletes such rows too.
+// False when its lapsed row is changing, or has changed, in other hands: maintenance deletes
+// such rows too.
 bool
 insert_key(Batch *batch, Key *key)
 {
 	using namespace idempotency_keys_col;
 
-	if (key->lapsed && delete_row(batch->table, &key->lapsed_tid, Wait::for_row) != Changed::done)
+	if (key->lapsed && delete_row(batch->table, &key->lapsed_tid, Wait::never) != Changed::done)
 		return false;
 	set(batch->table, batch->row, digest, digest_datum(key->digest));
 	set_text(batch->table, batch->row, idempotency_keys_col::queue, batch->queue);
@@ -220,7 +220,7 @@ insert_owned_key(Batch *batch, Key *key)
 		unlatch(&held);
 		if (known || inserted)
 			return inserted;
-		CHECK_FOR_INTERRUPTS();
+		hold_row(batch->table, &key->lapsed_tid, Wait::for_row);
 	}
 }
 

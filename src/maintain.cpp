@@ -22,6 +22,7 @@ namespace {
 constexpr int repairs_at_a_time = 1000;
 // Each takes some thirty locks, to the end of the transaction.
 constexpr int pairs_at_a_time = 10;
+constexpr uint64 keys_at_a_time = 100000;
 
 void
 tell(FunctionCallInfo fcinfo, const char *action, const char *object, const char *detail)
@@ -115,7 +116,7 @@ forget_old_keys(FunctionCallInfo fcinfo)
 {
 	KeyWalk walk = {};
 
-	while (forget_keys(&walk))
+	while (walk.forgotten < keys_at_a_time && forget_keys(&walk, 2 * blocks_at_a_time))
 		CHECK_FOR_INTERRUPTS();
 	if (walk.forgotten > 0)
 		tell(fcinfo, "keys forgotten", "outbox.idempotency_keys", psprintf(UINT64_FORMAT, walk.forgotten));

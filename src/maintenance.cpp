@@ -299,7 +299,7 @@ forget_lapsed_keys(DatabaseSlot *slot)
 		ErrorData *error;
 
 		more = false;
-		error = as_owner([&] { more = forget_keys(&walk); });
+		error = as_owner([&] { more = forget_keys(&walk, 16 * blocks_at_a_time); });
 		more = more && error == nullptr;
 		trouble = fault(error);
 	}
