@@ -1158,7 +1158,7 @@ BEGIN ATOMIC
 	ORDER BY 1, 2, 3;
 END;
 COMMENT ON FUNCTION outbox.check() IS
-$$What is not as it must be: triggers of ours that are missing, replaced or not ENABLE ALWAYS, on detached partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules, row level security and deferrable or excluding constraints; states beyond those of a finished try; unlogged tables; write grants, also by default, anything granted to PUBLIC, members of those who may write, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; no background worker. Likewise for the contracts, extensions outbox_... that require this one: their tables must be append-only. No row = nothing found.
+$$What is not as it must be: triggers of ours that are missing, replaced or not ENABLE ALWAYS, on detached and archived partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules, row level security and deferrable or excluding constraints; states beyond those of a finished try; unlogged tables; write grants, also by default, anything granted to PUBLIC, members of those who may write, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; no background worker. Likewise for the contracts, extensions outbox_... that require this one: their tables must be append-only. No row = nothing found.
 severity: error, or warning where all is right but for that nobody is there to keep it so. object: what. problem: why. Errors: 42501 when queues was given to another owner. No locks; reads catalogs and queues only.$$;
 
 ---------------------------------------------------------------- owner and rights

@@ -103,8 +103,10 @@ names_setting(const List *settings)
 void
 look_for_upkeep(DatabaseSlot *slot)
 {
-	lacks_pairs = pg_atomic_read_u32(&slot->enqueued) != 0 && lacks_partitions();
-	keeps_data = keeps_for_a_time() || names_setting(database_settings());
+	bool written = pg_atomic_read_u32(&slot->enqueued) != 0;
+
+	lacks_pairs = written && lacks_partitions();
+	keeps_data = written && (keeps_for_a_time() || names_setting(database_settings()));
 }
 
 void
@@ -327,8 +329,7 @@ OUTBOX_PROCESS(outbox_maintenance_main)
 	change_report(report, [](Report *mine) { mine->starts++; });
 	before_shmem_exit(at_exit, 0);
 	pgstat_report_activity(STATE_RUNNING, "making partitions");
-	if (pg_atomic_read_u32(&slot->enqueued) != 0)
-		make_pairs();
+	make_pairs();
 	pgstat_report_activity(STATE_RUNNING, "retiring old data");
 	retire_pairs(slot);
 	forget_lapsed_keys(slot);

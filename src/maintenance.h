@@ -8,9 +8,9 @@
 
 namespace outbox {
 
-// In a transaction: what there is to do. Partitions are made for a database that is written to
-// by our functions: a restore must not find its tables there already. How long old data is
-// kept is set here or for this database, whose settings reach only sessions that begin later.
+// In a transaction: what there is to do, in a database that is written to by our functions: a
+// restore must not find its tables there already, nor lose them. How long old data is kept is
+// set here or for this database, whose settings reach only sessions that begin later.
 void look_for_upkeep(DatabaseSlot *slot);
 
 // Starts the process if there is something to do, it does not run, and its pause is over.

@@ -121,18 +121,18 @@ keep_if_odd(const Leaves *leaves)
 			keep(psprintf("%s is no plain table", qualified_name(leaf)));
 }
 
+constexpr char is_pending[] = "is pending";
+
 // Returns its id, if a message of that time or before is pending.
 const char *
 pending_below(const Leaves *leaves)
 {
-	return ask("SELECT outbox_id FROM (SELECT outbox_id FROM outbox.pending ORDER BY outbox_id LIMIT 1) p "
-			   "WHERE outbox_id < '%s'", shown(leaves->below));
+	return ask("SELECT outbox_id FROM outbox.pending WHERE outbox_id < '%s' ORDER BY outbox_id LIMIT 1", shown(leaves->below));
 }
 
 void
-keep_if_waiting(const Leaves *leaves)
+keep_if_dead(const Leaves *leaves)
 {
-	keep_if(pending_below(leaves), "is pending");
 	keep_if(ask("SELECT a.outbox_id FROM %s a WHERE a.state = 'FAILED' AND %s AND NOT EXISTS "
 				"(SELECT FROM outbox.replays r WHERE r.outbox_id = a.outbox_id) LIMIT 1", leaves->attempts_name,
 				younger_than("a.created_at", dead_letter_retention_ms())),
@@ -237,7 +237,7 @@ retire(Leaves *leaves, int64 after_ms, int64 until_ms)
 	keep_if_odd(leaves);
 	leaves->messages_name = qualified_name(leaves->messages);
 	leaves->attempts_name = qualified_name(leaves->attempts);
-	keep_if_waiting(leaves);
+	keep_if_dead(leaves);
 	keep_if_held_back(leaves);
 	require_unused(leaves);
 	LockRelationOid(leaves->messages, ShareLock);
@@ -246,7 +246,8 @@ retire(Leaves *leaves, int64 after_ms, int64 until_ms)
 	carry_numbers(leaves);
 	lock_all(leaves);
 	require_unchanged(leaves, after_ms, until_ms);
-	keep_if_waiting(leaves);
+	keep_if(pending_below(leaves), is_pending);
+	keep_if_dead(leaves);
 	keep_if_held_back(leaves);
 	remove(leaves);
 }
@@ -275,13 +276,16 @@ retire_next(int64 after_ms)
 	MemoryContext context = CurrentMemoryContext;
 	ErrorData *error = in_subtransaction([&] {
 		Leaves leaves = {};
+		const char *pending;
 
 		if (!find_leaves(after_ms, until_ms, &leaves))
 			return;
 		pair.upto_ms = leaves.upto_ms;
 		pair.object = MemoryContextStrdup(context, get_rel_name(leaves.messages));
 		SPI_connect();
-		pair.last = pending_below(&leaves) != nullptr;
+		pending = pending_below(&leaves);
+		pair.last = pending != nullptr;
+		keep_if(pending, is_pending);
 		retire(&leaves, after_ms, until_ms);
 		SPI_finish();
 		pair.retired = true;

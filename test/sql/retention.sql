@@ -177,7 +177,9 @@ SELECT * FROM outbox.check() WHERE severity = 'error';
 ALTER TABLE attic.messages_p20200101 DISABLE TRIGGER append_only_leaf;
 DROP TRIGGER append_only_truncate ON attic.attempts_p20200108;
 SELECT object, problem FROM outbox.check() WHERE severity = 'error';
+SET client_min_messages = warning;
 DROP SCHEMA attic CASCADE;
+RESET client_min_messages;
 -- Guards that a leaf lacks are made.
 CREATE SCHEMA attic AUTHORIZATION outbox_owner;
 SELECT t.make_old_pairs();

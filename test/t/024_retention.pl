@@ -156,6 +156,7 @@ is(ask(q{SELECT string_agg(event_type, ' ') FROM attic.messages_p20200101 JOIN a
 make_pairs();
 set_and_wait([ "SET outbox.idempotency_window = '3000 days'", 'RESET outbox.retention' ]);
 is(leaves(), $both, 'RESET: pairs stay');
+ask(q{SELECT FROM outbox.enqueue('e', '1', 'default')}, 'other');
 configure($node, 'outbox.retention' => '20 days');
 ok($node->poll_query_until('other', q{SELECT count(*) = 0 FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relname ~ '_p2020....$'}),
 	'ALTER SYSTEM and a reload: pairs of all databases go');
@@ -182,6 +183,7 @@ is(ask($again, 'restored'), "$id|1|f", '... a repeated enqueue is answered as be
 is(ask(q{SELECT sequence_id, created FROM outbox.enqueue('again', '1', 'n', partition_key => 'k', event_id => '00000000-0000-4000-8000-000000000004')}, 'restored'), '4|f', '... by event_id too');
 is(ask(q{SELECT sequence_id, created FROM outbox.enqueue('fifth', '1', 'n', partition_key => 'k')}, 'restored'), '5|t', '... and numbers go on');
 is(ask(q{SELECT count(*) FROM outbox.check() WHERE severity = 'error'}, 'restored'), '0', '... check() finds nothing');
+is(sqlstate($node, 'DROP EXTENSION outbox', database => 'restored'), '2BP01', '... and the extension stays while there is an archive');
 
 # ---------------------------------------------------------------- keys that lapse
 
