@@ -280,6 +280,7 @@ retire_pairs(DatabaseSlot *slot)
 			if (pair.failed)
 				trouble = MemoryContextStrdup(context, psprintf("%s: %s", pair.object, pair.detail));
 		});
+		more = more && error == nullptr;
 		trouble = error != nullptr ? fault(error) : trouble;
 		if (trouble != nullptr)
 			failed(&retiring, trouble);

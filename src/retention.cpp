@@ -268,41 +268,54 @@ sees_latest()
 	return !IsolationUsesXactSnapshot();
 }
 
+namespace {
+
+// Its fields are set as far as it comes: an ERROR leaves by longjmp.
+void
+try_next(int64 after_ms, RetiredPair *pair, MemoryContext context)
+{
+	int64 until_ms = retention_ms() == PG_INT64_MAX ? PG_INT64_MIN : unix_ms(GetCurrentTimestamp()) - retention_ms();
+	Leaves leaves = {};
+	const char *pending;
+
+	if (!find_leaves(after_ms, until_ms, &leaves))
+		return;
+	pair->upto_ms = leaves.upto_ms;
+	pair->object = MemoryContextStrdup(context, get_rel_name(leaves.messages));
+	SPI_connect();
+	pending = pending_below(&leaves);
+	pair->last = pending != nullptr;
+	keep_if(pending, is_pending);
+	retire(&leaves, after_ms, until_ms);
+	SPI_finish();
+	pair->retired = true;
+}
+
+}	// namespace
+
 RetiredPair
 retire_next(int64 after_ms)
 {
-	int64 until_ms = retention_ms() == PG_INT64_MAX ? PG_INT64_MIN : unix_ms(GetCurrentTimestamp()) - retention_ms();
-	RetiredPair pair = {nullptr, "outbox.messages", nullptr, false, false, true, PG_INT64_MAX};
+	// In memory, not in registers that a longjmp brings back.
+	RetiredPair *pair = static_cast<RetiredPair *>(palloc(sizeof(RetiredPair)));
 	MemoryContext context = CurrentMemoryContext;
-	ErrorData *error = in_subtransaction([&] {
-		Leaves leaves = {};
-		const char *pending;
+	ErrorData *error;
 
-		if (!find_leaves(after_ms, until_ms, &leaves))
-			return;
-		pair.upto_ms = leaves.upto_ms;
-		pair.object = MemoryContextStrdup(context, get_rel_name(leaves.messages));
-		SPI_connect();
-		pending = pending_below(&leaves);
-		pair.last = pending != nullptr;
-		keep_if(pending, is_pending);
-		retire(&leaves, after_ms, until_ms);
-		SPI_finish();
-		pair.retired = true;
-	});
-
-	if (pair.retired)
-	{
-		pair.action = "partition retired";
-		pair.detail = what_was_done();
-	}
+	*pair = {nullptr, "outbox.messages", nullptr, false, false, true, PG_INT64_MAX};
+	error = in_subtransaction([&] { try_next(after_ms, pair, context); });
 	if (error != nullptr)
 	{
-		pair.action = error->sqlerrcode == ERRCODE_OBJECT_IN_USE ? "partition kept" : "partition not retired";
-		pair.detail = error->detail != nullptr ? psprintf("%s: %s", error->message, error->detail) : error->message;
-		pair.failed = error->sqlerrcode != ERRCODE_OBJECT_IN_USE && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE;
+		pair->action = error->sqlerrcode == ERRCODE_OBJECT_IN_USE ? "partition kept" : "partition not retired";
+		pair->detail = error->detail != nullptr ? psprintf("%s: %s", error->message, error->detail) : error->message;
+		pair->retired = false;
+		pair->failed = error->sqlerrcode != ERRCODE_OBJECT_IN_USE && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE;
 	}
-	return pair;
+	else if (pair->retired)
+	{
+		pair->action = "partition retired";
+		pair->detail = what_was_done();
+	}
+	return *pair;
 }
 
 }	// namespace outbox
