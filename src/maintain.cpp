@@ -7,6 +7,7 @@
 #include "boundary.h"
 #include "background.h"
 #include "due.h"
+#include "floor.h"
 #include "key_window.h"
 #include "partitions.h"
 #include "probe.h"
@@ -158,6 +159,7 @@ OUTBOX_FUNCTION(outbox_maintain)
 {
 	PreventCommandIfReadOnly("maintain()");
 	begin_results(fcinfo);
+	lower_all_floors();
 	confine(fcinfo, "repair left for later", "outbox.pending", repair_all);
 	make_all_partitions(fcinfo);
 	deal_with_old_data(fcinfo);

@@ -1,7 +1,8 @@
 # The memory of the background worker, and of a session, does not grow with what they do.
 #
-# Its wake-ups are, in turn, notifications, repairs of expired leases, and repairs that fail
-# (a CHECK refuses them). After a warm-up, many times as many add less than a megabyte, by
+# Its wake-ups are, in turn, notifications, repairs of expired leases, repairs that fail (a
+# CHECK refuses them), and idle: a message that is due long after is announced, each a little
+# earlier than the last, and the worker lays its alarm clock back. After a warm-up, many times as many add less than a megabyte, by
 # the kernel's count and by that of its memory contexts.
 #
 # The C library keeps some of what a step needed and gave back, more or less of it as chance
@@ -39,6 +40,8 @@ my $pid = $node->safe_psql('postgres', "SELECT pid $worker");
 $node->safe_psql('postgres', q{
 	SELECT outbox.create_queue('lost', max_attempts => NULL, repair_delay => '1 year');
 	SELECT outbox.create_queue('bad', max_attempts => NULL);
+	CREATE SEQUENCE earlier;
+	CREATE TABLE start AS SELECT clock_timestamp() AS at;
 	ALTER TABLE outbox.attempts_default ADD CHECK (worker_id <> 'bad') NOT VALID;
 });
 
@@ -47,6 +50,7 @@ my @scripts = map { my ($name, $sql) = @$_; my $file = "$PostgreSQL::Test::Utils
 	PostgreSQL::Test::Utils::append_to_file($file, "$sql;\n"); $file } (
 	[ 'notified', q{SELECT outbox.enqueue('e', '1')} ],
 	[ 'repaired', q{SELECT outbox.enqueue_and_claim('w', 'e', '1', 'lost', lease => '1 microsecond')} ],
+	[ 'idle', q{SELECT outbox.enqueue('e', '1', deliver_at => at + interval '59 min' - nextval('earlier') * interval '1 ms') FROM start} ],
 	[ 'failing', q{SELECT outbox.enqueue_and_claim('bad', 'e', '1', 'bad', lease => '1 microsecond')} ]);
 
 sub counted

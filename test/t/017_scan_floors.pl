@@ -5,7 +5,8 @@
 # was raised is found at once: messages of late commits, savepoints and prepared
 # transactions, of the past, of every priority, rows that were claimed and given back by an
 # abort, retries, repaired and released leases, rows that SQL, COPY and replication wrote.
-# What nothing tells of (a row written with the trigger disabled) the worker's sweep finds.
+# What nothing tells of (a row written with the trigger disabled) maintain and the worker's
+# sweep find.
 use strict;
 use warnings;
 
@@ -249,8 +250,15 @@ is(claimed($two, 'a'), 'before', 'after a crash nothing is known, and everything
 $two->query_safe(q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending});
 
 # Nothing tells of this row.
+my $unnoticed = "ALTER TABLE outbox.pending DISABLE TRIGGER pending_changed; $pending; ALTER TABLE outbox.pending ENABLE ALWAYS TRIGGER pending_changed";
 raise('a');
-$one->query_safe("ALTER TABLE outbox.pending DISABLE TRIGGER pending_changed; $pending; ALTER TABLE outbox.pending ENABLE ALWAYS TRIGGER pending_changed");
+$one->query_safe($unnoticed);
+is(claimed($two, 'a'), 'nothing', 'a row that was written with the trigger disabled lies below the floor');
+$one->query_safe('SELECT outbox.maintain()');
+isnt(claimed($two, 'a'), 'nothing', '... maintain finds it');
+$two->query_safe(q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending});
+raise('a');
+$one->query_safe($unnoticed);
 is(claimed($two, 'a'), 'nothing', 'a row that was written with the trigger disabled lies below the floor');
 is($one->query_safe(q{SELECT count(*) FROM outbox.check() WHERE object = 'outbox.pending'}), '0', '... the trigger is back');
 configure($node, 'outbox.poll_interval' => '100ms', 'outbox.worker' => 'on');
