@@ -124,8 +124,33 @@ hand_up(int level)
 	}
 }
 
+// What is left is room for those that commit between the look and the NOTIFY.
+constexpr double fullest_queue = 0.95;
+
+bool
+has_room_to_notify()
+{
+	if (DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, static_cast<Datum>(0))) < fullest_queue)
+		return true;
+	ereport(WARNING, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					  errmsg("workers are not told of new messages: the notification queue of the server is full"),
+					  errdetail("A session that listens has not read it for long, or stays in a transaction."),
+					  errhint("Workers that look by themselves find the messages. A background worker spares producers this.")));
+	return false;
+}
+
+bool
+has_claimable(TimestampTz now)
+{
+	for (const Note *note = notes.first; note != nullptr; note = note->next)
+		if (note->due_at <= now)
+			return true;
+	return false;
+}
+
 // Before the commit, where it may still fail: without a live worker the listeners are told
-// here. The server drops equal notifications of one transaction.
+// here. The server drops equal notifications of one transaction. Where its queue is full, its
+// NOTIFY would fail the producer's commit: then nobody is told.
 void
 tell_listeners()
 {
@@ -134,9 +159,10 @@ tell_listeners()
 	if (notes.first == nullptr || is_alive(notes.database))
 		return;
 	now = GetCurrentTimestamp();
-	for (Note *note = notes.first; note != nullptr; note = note->next)
-		if (note->due_at <= now)
-			Async_Notify("outbox_pending", note->queue);
+	if (has_claimable(now) && has_room_to_notify())
+		for (Note *note = notes.first; note != nullptr; note = note->next)
+			if (note->due_at <= now)
+				Async_Notify("outbox_pending", note->queue);
 	notes.told_listeners = true;
 }
 
