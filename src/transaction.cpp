@@ -130,7 +130,7 @@ constexpr double fullest_queue = 0.95;
 bool
 has_room_to_notify()
 {
-	if (DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, static_cast<Datum>(0))) < fullest_queue)
+	if (notification_queue_usage() < fullest_queue)
 		return true;
 	ereport(WARNING, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 					  errmsg("workers are not told of new messages: the notification queue of the server is full"),
@@ -333,6 +333,12 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId, SubTransactionId, 
 }
 
 }	// namespace
+
+double
+notification_queue_usage()
+{
+	return DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, static_cast<Datum>(0)));
+}
 
 void
 note_due(const text *queue, TimestampTz at, TimestampTz now)

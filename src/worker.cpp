@@ -255,8 +255,7 @@ tell_of(const Work *work, const Queue *queue)
 	}
 }
 
-// Queues that are not in the table, nor were at the last look, give their places to others: made
-// in a transaction that was rolled back, say.
+// Queues that are missing at two looks (made in a transaction that was rolled back, say) give their places to others.
 void
 let_go_of_missing()
 {
@@ -296,6 +295,7 @@ look_at_all(Work *work)
 		}
 	}
 	let_go_of_missing();
+	notification_queue_usage();
 }
 
 // What fell due since the last time.
