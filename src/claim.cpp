@@ -65,14 +65,13 @@ visible_message(Table *leaf, const core::Uuid &id, Snapshot snapshot)
 
 // Those of one leaf, in order of their ids.
 void
-walk_messages(Candidate **candidates, int count, Snapshot snapshot)
+walk_messages(Table *leaf, Candidate **candidates, int count, Snapshot snapshot)
 {
-	Table *leaf = candidates[0]->leaf;
 	IdWalk walk;
 
 	begin_id_walk(&walk, leaf, candidates[0]->row->id, candidates[count - 1]->row->id, count);
 	for (int i = 0; i < count; i++)
-		if (walk_to(&walk, candidates[i]->row->id) == Step::found)
+		if (walk_to(&walk, candidates[i]->row->id) == WalkedTo::found)
 			candidates[i]->message = visible(leaf, walk.probe.slot, snapshot);
 	end_id_walk(&walk);
 }
@@ -84,15 +83,10 @@ walk_all_messages(Candidate *candidates, int count, Snapshot snapshot)
 
 	for (int i = 0; i < count; i++)
 		sorted[i] = &candidates[i];
-	std::sort(sorted, sorted + count,
-			  [](const Candidate *a, const Candidate *b) { return memcmp(a->row->id.bytes, b->row->id.bytes, UUID_LEN) < 0; });
-	for (int first = 0, i = 1; i <= count; i++)
-		if (i == count || sorted[i]->leaf != sorted[first]->leaf)
-		{
-			if (i - first >= ids_to_walk)
-				walk_messages(sorted + first, i - first, snapshot);
-			first = i;
-		}
+	std::sort(sorted, sorted + count, [](const Candidate *a, const Candidate *b) { return compare(a->row->id, b->row->id) < 0; });
+	each_walk(
+		count, [&](int i) { return sorted[i]->leaf; },
+		[&](Table *leaf, int first, int n) { walk_messages(leaf, sorted + first, n, snapshot); });
 	pfree(sorted);
 }
 

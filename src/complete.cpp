@@ -23,7 +23,7 @@
 
 namespace outbox {
 
-struct Report {
+struct TryReport {
 	// asked
 	int position;
 	core::Uuid id;
@@ -68,7 +68,7 @@ event_of(core::Record state)
 }
 
 Attempt *
-make_attempt(const Report *report, const PendingRow *row, int attempt_no, const core::Transition &transition)
+make_attempt(const TryReport *report, const PendingRow *row, int attempt_no, const core::Transition &transition)
 {
 	Attempt *attempt = static_cast<Attempt *>(palloc(sizeof(Attempt)));
 
@@ -80,7 +80,7 @@ make_attempt(const Report *report, const PendingRow *row, int attempt_no, const 
 }
 
 int64
-retry_delay_us(const Report *report, const PendingRow *row, const Queue *queue, int attempt_no)
+retry_delay_us(const TryReport *report, const PendingRow *row, const Queue *queue, int attempt_no)
 {
 	if (report->has_delay)
 		return report->delay_us;
@@ -89,7 +89,7 @@ retry_delay_us(const Report *report, const PendingRow *row, const Queue *queue, 
 
 // Changes the row as the transition says. The attempt is appended by the caller.
 Changed
-change_pending(Work *work, Report *report, PendingRow *row, const Queue *queue, const core::Transition &transition,
+change_pending(Work *work, TryReport *report, PendingRow *row, const Queue *queue, const core::Transition &transition,
 			   int attempt_no)
 {
 	if (transition.to != core::State::pending)
@@ -103,7 +103,7 @@ change_pending(Work *work, Report *report, PendingRow *row, const Queue *queue, 
 }
 
 void
-answer_lost(Work *work, Report *report)
+answer_lost(Work *work, TryReport *report)
 {
 	Recorded recorded = recorded_under(work, report->id, report->token);
 
@@ -114,7 +114,7 @@ answer_lost(Work *work, Report *report)
 
 // What was read ahead serves once: if it is outdated, it is read now.
 Holding
-look(Work *work, Report *report, const text *worker)
+look(Work *work, TryReport *report, const text *worker)
 {
 	PendingRow *row = report->row;
 
@@ -126,7 +126,7 @@ look(Work *work, Report *report, const text *worker)
 
 // Accepts one report, or answers why not. raise: as an ERROR.
 void
-settle(Work *work, Report *report, const text *worker, bool raise)
+settle(Work *work, TryReport *report, const text *worker, bool raise)
 {
 	for (;;)
 	{
@@ -190,7 +190,7 @@ settle(Work *work, Report *report, const text *worker, bool raise)
 }
 
 const char *
-bad_report(const Report *report)
+bad_report(const TryReport *report)
 {
 	if (report->bad != nullptr)
 		return report->bad;
@@ -204,8 +204,8 @@ bad_report(const Report *report)
 }
 
 // The same lease reported twice in one batch: the second is told of the first.
-const Report *
-earlier_report(Report *const *reports, int i)
+const TryReport *
+earlier_report(TryReport *const *reports, int i)
 {
 	for (int j = i - 1; j >= 0 && equal(reports[j]->id, reports[i]->id); j--)
 		if (reports[j]->attempt_no > 0 && equal(reports[j]->token, reports[i]->token))
@@ -215,9 +215,9 @@ earlier_report(Report *const *reports, int i)
 
 // ---- reading ahead
 
-// Those whose ledger one leaf holds.
+// Those whose ledger the leaf holds.
 void
-foresee_ledger(Work *work, Report *const *reports, int count)
+foresee_ledger(Table *leaf, TryReport *const *reports, int count)
 {
 	core::Uuid ids[chunk_size];
 	Tried before[chunk_size];
@@ -225,7 +225,7 @@ foresee_ledger(Work *work, Report *const *reports, int count)
 
 	for (int i = 0; i < count; i++)
 		ids[i] = reports[i]->id;
-	tried_all(work, ids, count, before, known);
+	tried_all(leaf, ids, count, before, known);
 	for (int i = 0; i < count; i++)
 	{
 		reports[i]->has_before = known[i];
@@ -235,7 +235,7 @@ foresee_ledger(Work *work, Report *const *reports, int count)
 
 // Of a message reported twice the second is not foreseen: the first will change the row.
 int
-foresee_rows(Work *work, Report *const *reports, int count, Report **found)
+foresee_rows(Work *work, TryReport *const *reports, int count, TryReport **found)
 {
 	Table *table = pending(work);
 	int n = 0;
@@ -244,7 +244,7 @@ foresee_rows(Work *work, Report *const *reports, int count, Report **found)
 	begin_id_walk(&walk, table, reports[0]->id, reports[count - 1]->id, count);
 	for (int i = 0; i < count; i++)
 		if (reports[i]->error == nullptr && (i == 0 || !equal(reports[i]->id, reports[i - 1]->id)) &&
-			walk_to(&walk, reports[i]->id) == Step::found)
+			walk_to(&walk, reports[i]->id) == WalkedTo::found)
 		{
 			reports[i]->row = load(table, walk.probe.slot);
 			found[n++] = reports[i];
@@ -255,9 +255,9 @@ foresee_rows(Work *work, Report *const *reports, int count, Report **found)
 
 // The rows first: what is appended to a ledger after that outdates the row.
 void
-foresee(Work *work, Report *const *reports, int count)
+foresee(Work *work, TryReport *const *reports, int count)
 {
-	Report *found[chunk_size];
+	TryReport *found[chunk_size];
 	int n;
 
 	for (int i = 0; i < count; i++)
@@ -268,19 +268,15 @@ foresee(Work *work, Report *const *reports, int count)
 	if (count < ids_to_walk)
 		return;
 	n = foresee_rows(work, reports, count, found);
-	for (int first = 0, i = 1; i <= n; i++)
-		if (i == n || leaf_of(work, attempts_shape, found[i]->id, inserts) !=
-						  leaf_of(work, attempts_shape, found[first]->id, inserts))
-		{
-			foresee_ledger(work, found + first, i - first);
-			first = i;
-		}
+	each_walk(
+		n, [&](int i) { return leaf_of(work, attempts_shape, found[i]->id, inserts); },
+		[&](Table *leaf, int first, int in_leaf) { foresee_ledger(leaf, found + first, in_leaf); });
 }
 
 // ---- batches
 
 void
-begin_report(Report *report)
+begin_report(TryReport *report)
 {
 	report->error = bad_report(report);
 	report->attempt = nullptr;
@@ -291,7 +287,7 @@ begin_report(Report *report)
 // Settles reports[first] to reports[first + count - 1], sorted by id, and appends what was
 // accepted.
 void
-settle_chunk(Work *work, Report **reports, int first, int count, const text *worker)
+settle_chunk(Work *work, TryReport **reports, int first, int count, const text *worker)
 {
 	Attempt *attempts[chunk_size];
 	int accepted = 0;
@@ -301,8 +297,8 @@ settle_chunk(Work *work, Report **reports, int first, int count, const text *wor
 	foresee(work, reports + first, count);
 	for (int i = first; i < first + count; i++)
 	{
-		Report *report = reports[i];
-		const Report *earlier = report->error == nullptr ? earlier_report(reports, i) : nullptr;
+		TryReport *report = reports[i];
+		const TryReport *earlier = report->error == nullptr ? earlier_report(reports, i) : nullptr;
 
 		if (earlier != nullptr)
 		{
@@ -320,7 +316,7 @@ settle_chunk(Work *work, Report **reports, int first, int count, const text *wor
 }
 
 void
-settle_all(Work *work, Report **reports, int first, int count, const text *worker)
+settle_all(Work *work, TryReport **reports, int first, int count, const text *worker)
 {
 	for (int done = 0; done < count; done += chunk_size)
 		settle_chunk(work, reports, first + done, Min(count - done, chunk_size), worker);
@@ -328,7 +324,7 @@ settle_all(Work *work, Report **reports, int first, int count, const text *worke
 
 // Where user-made checks, columns or indexes may refuse a row, each report is confined.
 bool
-may_fail_alone(Work *work, Report **reports, int count)
+may_fail_alone(Work *work, TryReport **reports, int count)
 {
 	if (has_foreign_parts(pending(work)))
 		return true;
@@ -339,7 +335,7 @@ may_fail_alone(Work *work, Report **reports, int count)
 }
 
 void
-settle_batch(Work *work, Report **reports, int count, const text *worker)
+settle_batch(Work *work, TryReport **reports, int count, const text *worker)
 {
 	if (!may_fail_alone(work, reports, count))
 	{
@@ -362,7 +358,7 @@ settle_batch(Work *work, Report **reports, int count, const text *worker)
 }
 
 Datum
-state_or_null(Work *work, const Report *report, bool *isnull)
+state_or_null(Work *work, const TryReport *report, bool *isnull)
 {
 	*isnull = report->attempt_no == 0;
 	return *isnull ? static_cast<Datum>(0) : state_datum(work, report->recorded);
@@ -377,7 +373,7 @@ optional_delay(Datum interval, bool isnull, bool *has_delay)
 
 // What is wrong with it is its own answer.
 void
-read_report(Work *work, const Reports *reports, int i, Report *report)
+read_report(Work *work, const Reports *reports, int i, TryReport *report)
 {
 	auto text_at = [&](const ArrayArg &array) {
 		return array.is_null(i) ? nullptr : DatumGetTextPP(array.items[i]);
@@ -442,19 +438,19 @@ void
 settle_reports(Work *work, Reports *reports)
 {
 	Size count = static_cast<Size>(reports->ids.count);
-	Report **sorted;
+	TryReport **sorted;
 
 	if (count == 0)
 		return;
-	reports->settled = static_cast<Report *>(palloc0(sizeof(Report) * count));
-	sorted = static_cast<Report **>(palloc(sizeof(Report *) * count));
+	reports->settled = static_cast<TryReport *>(palloc0(sizeof(TryReport) * count));
+	sorted = static_cast<TryReport **>(palloc(sizeof(TryReport *) * count));
 	for (int i = 0; i < reports->ids.count; i++)
 	{
 		sorted[i] = &reports->settled[i];
 		read_report(work, reports, i, sorted[i]);
 	}
-	std::sort(sorted, sorted + count, [](const Report *a, const Report *b) {
-		int order = memcmp(a->id.bytes, b->id.bytes, UUID_LEN);
+	std::sort(sorted, sorted + count, [](const TryReport *a, const TryReport *b) {
+		int order = compare(a->id, b->id);
 
 		return order != 0 ? order < 0 : a->position < b->position;
 	});
@@ -466,7 +462,7 @@ put_reports(Work *work, const Reports *reports, FunctionCallInfo fcinfo, PutRow 
 {
 	for (int i = 0; i < reports->ids.count; i++)
 	{
-		const Report *report = &reports->settled[i];
+		const TryReport *report = &reports->settled[i];
 		Datum values[5] = {};
 		bool nulls[5] = {};
 
@@ -489,7 +485,7 @@ using namespace outbox;
 
 OUTBOX_FUNCTION(outbox_complete)
 {
-	Report report = {};
+	TryReport report = {};
 	text *worker;
 	TupleDesc desc;
 	Work work;

@@ -9,7 +9,7 @@
 
 namespace outbox {
 
-struct Report;
+struct TryReport;
 
 struct Reports {
 	text *worker;
@@ -22,7 +22,7 @@ struct Reports {
 	ArrayArg error_messages;
 	ArrayArg latencies;
 	ArrayArg delays;
-	Report *settled;	// in input order
+	TryReport *settled;	// in input order
 };
 
 // The first ten arguments of the function, which are those of complete_batch.

@@ -61,18 +61,18 @@ begin_id_walk(IdWalk *walk, Table *table, const core::Uuid &first, const core::U
 	start_probe(&walk->probe, keys, 2);
 }
 
-Step
+WalkedTo
 walk_to(IdWalk *walk, const core::Uuid &id)
 {
 	while (advance(walk))
 	{
-		int order = memcmp(walk->id.bytes, id.bytes, UUID_LEN);
+		int order = compare(walk->id, id);
 
 		walk->ahead = order > 0;
 		if (order >= 0)
-			return order == 0 ? Step::found : Step::absent;
+			return order == 0 ? WalkedTo::found : WalkedTo::absent;
 	}
-	return walk->over ? Step::absent : Step::unknown;
+	return walk->over ? WalkedTo::absent : WalkedTo::unknown;
 }
 
 void

@@ -30,8 +30,24 @@ constexpr int ids_to_walk = 8;
 // Of count ids, first is the least and last the greatest.
 void begin_id_walk(IdWalk *walk, Table *table, const core::Uuid &first, const core::Uuid &last, int count);
 // The id's next settled row is in the probe's slot; ids must ascend.
-enum class Step { found, absent, unknown };
-Step walk_to(IdWalk *walk, const core::Uuid &id);
+enum class WalkedTo { found, absent, unknown };
+WalkedTo walk_to(IdWalk *walk, const core::Uuid &id);
 void end_id_walk(IdWalk *walk);
+
+// act(leaf, first, n): items that follow each other in one leaf, where they are worth a walk.
+template <typename LeafAt, typename Act>
+void
+each_walk(int count, const LeafAt &leaf_at, const Act &act)
+{
+	for (int first = 0, end; first < count; first = end)
+	{
+		Table *leaf = leaf_at(first);
+
+		for (end = first + 1; end < count && leaf_at(end) == leaf;)
+			end++;
+		if (end - first >= ids_to_walk)
+			act(leaf, first, end - first);
+	}
+}
 
 }	// namespace outbox

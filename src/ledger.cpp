@@ -114,19 +114,18 @@ tried(Work *work, const core::Uuid &id)
 }
 
 void
-tried_all(Work *work, const core::Uuid *ids, int count, Tried *result, bool *known)
+tried_all(Table *leaf, const core::Uuid *ids, int count, Tried *result, bool *known)
 {
-	Table *leaf = leaf_of(work, attempts_shape, ids[0], inserts);
 	IdWalk walk;
 
 	begin_id_walk(&walk, leaf, ids[0], ids[count - 1], count);
 	for (int i = 0; i < count; i++)
 	{
-		Step step = walk_to(&walk, ids[i]);
+		WalkedTo step = walk_to(&walk, ids[i]);
 
-		for (result[i] = {}; step == Step::found; step = walk_to(&walk, ids[i]))
+		for (result[i] = {}; step == WalkedTo::found; step = walk_to(&walk, ids[i]))
 			result[i].attempts = attempt_no_in(leaf, walk.probe.slot);
-		known[i] = step == Step::absent;
+		known[i] = step == WalkedTo::absent;
 	}
 	end_id_walk(&walk);
 	for (int i = 0; i < count; i++)

@@ -42,7 +42,7 @@ struct Tried {
 };
 Tried tried(Work *work, const core::Uuid &id);
 // The same of many ids of one leaf, which ascend; false where it was not found out.
-void tried_all(Work *work, const core::Uuid *ids, int count, Tried *tried, bool *known);
+void tried_all(Table *leaf, const core::Uuid *ids, int count, Tried *tried, bool *known);
 
 // P7001: a pending row whose message has ended, by a row written by hand.
 [[noreturn]] void raise_already_terminal(const Tried &before, const core::Uuid &id);

@@ -4,8 +4,8 @@
 // by a later pass. Runs as the owner (SECURITY DEFINER), with a short lock_timeout.
 
 #include "args.h"
-#include "boundary.h"
 #include "background.h"
+#include "boundary.h"
 #include "due.h"
 #include "floor.h"
 #include "key_window.h"

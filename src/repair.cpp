@@ -52,15 +52,14 @@ start_between(Probe *probe, TimestampTz from, TimestampTz to)
 	start_probe(probe, keys, 2);
 }
 
-// Leases by their expiry.
+// Leases by their expiry. To be started.
 void
-begin_lease_probe(Probe *probe, Work *work, TimestampTz from, TimestampTz to)
+begin_lease_probe(Probe *probe, Work *work)
 {
 	Table *table = pending(work);
 
 	begin_probe(probe, table, named_index(table, "pending_lease"), 2);
 	remember_entries(probe);
-	start_between(probe, from, to);
 }
 
 TimestampTz
@@ -226,7 +225,8 @@ repair(Work *work, RepairScan *scan)
 	Probe probe;
 
 	scan->repaired = 0;
-	begin_lease_probe(&probe, work, begin_of_walk(scan), work->now);
+	begin_lease_probe(&probe, work);
+	start_between(&probe, begin_of_walk(scan), work->now);
 	// Rows that cannot be repaired do not count: the scan goes on behind them.
 	do
 	{
@@ -248,7 +248,8 @@ next_expiry_after(Work *work, TimestampTz after)
 	Probe probe;
 	Walk walk;
 
-	begin_lease_probe(&probe, work, after + 1, DT_NOEND);
+	begin_lease_probe(&probe, work);
+	start_between(&probe, after + 1, DT_NOEND);
 	walk = next_settled_within(&probe, &entries);
 	if (walk == Walk::row)
 		earliest = expiry_in(&probe);
@@ -267,7 +268,7 @@ sweep_leases(Work *work)
 
 	if (database == nullptr)
 		return;
-	begin_lease_probe(&probe, work, DT_NOEND, DT_NOEND);
+	begin_lease_probe(&probe, work);
 	sweep_below(
 		&database->lease_floor, &at, &probe, 1, entries_a_sweep,
 		[&](TimestampTz from, TimestampTz to) { start_between(&probe, from, to); }, [&] { return expiry_in(&probe); });

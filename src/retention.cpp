@@ -201,7 +201,7 @@ carry_numbers(const Leaves *leaves)
 	int64 window = idempotency_window_ms();
 	core::Uuid from = core::first_id_at(window == PG_INT64_MAX ? 0 : unix_ms(GetCurrentTimestamp()) - window);
 
-	if (memcmp(leaves->below.bytes, from.bytes, UUID_LEN) <= 0 ||
+	if (compare(leaves->below, from) <= 0 ||
 		ask("SELECT 1 FROM outbox.key_numbers LIMIT 1") == nullptr)
 		return;
 	run("INSERT INTO outbox.retired_numbers SELECT outbox_id, sequence_id FROM %s "

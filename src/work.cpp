@@ -92,8 +92,8 @@ range_above(PartitionBoundInfo bounds, int low)
 bool
 is_in(const IdRange *range, const core::Uuid &id)
 {
-	return (!range->has_from || memcmp(range->from.bytes, id.bytes, UUID_LEN) <= 0) &&
-		   (!range->has_below || memcmp(id.bytes, range->below.bytes, UUID_LEN) < 0);
+	return (!range->has_from || compare(range->from, id) <= 0) &&
+		   (!range->has_below || compare(id, range->below) < 0);
 }
 
 Oid

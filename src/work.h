@@ -102,10 +102,16 @@ from_uuid(const core::Uuid &id)
 	return UUIDPGetDatum(copy);
 }
 
+inline int
+compare(const core::Uuid &a, const core::Uuid &b)
+{
+	return memcmp(a.bytes, b.bytes, UUID_LEN);
+}
+
 inline bool
 equal(const core::Uuid &a, const core::Uuid &b)
 {
-	return memcmp(a.bytes, b.bytes, UUID_LEN) == 0;
+	return compare(a, b) == 0;
 }
 
 inline bool

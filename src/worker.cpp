@@ -295,7 +295,7 @@ look_at_all(Work *work)
 		}
 	}
 	let_go_of_missing();
-	notification_queue_usage();
+	notification_queue_usage();	// lets go of what nobody has to read
 }
 
 // What fell due since the last time.

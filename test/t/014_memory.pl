@@ -2,8 +2,8 @@
 #
 # Its wake-ups are, in turn, notifications, repairs of expired leases, repairs that fail (a
 # CHECK refuses them), and idle: a message that is due long after is announced, each a little
-# earlier than the last, and the worker lays its alarm clock back. After a warm-up, many times as many add less than a megabyte, by
-# the kernel's count and by that of its memory contexts.
+# earlier than the last, and the worker lays its alarm clock back. After a warm-up, many times
+# as many add less than a megabyte, by the kernel's count and by that of its memory contexts.
 #
 # The C library keeps some of what a step needed and gave back, more or less of it as chance
 # will have it: megabytes that come and go. Here it is told to return each block at once, so
