@@ -159,6 +159,8 @@ notify_listeners(bool all)
 		return;
 	OUTBOX_STOP_POINT("worker_before_send");
 	if (run_step(&worker.notify, [&] {
+			if (worker.notify.failures > 0)
+				notification_queue_usage();	// makes the room that there may be
 			foreach (cell, taken)
 				Async_Notify("outbox_pending", static_cast<const Sending *>(lfirst(cell))->queue->name);
 		}))
@@ -295,7 +297,6 @@ look_at_all(Work *work)
 		}
 	}
 	let_go_of_missing();
-	notification_queue_usage();	// lets go of what nobody has to read
 }
 
 // What fell due since the last time.
@@ -564,8 +565,7 @@ attach()
 	if (worker.finding != Finding::present)
 		proc_exit(0);
 	change_report(&worker.slot->report, [](Report *report) { report->starts++; });
-	// It may look at the next database now.
-	wake_process(pg_atomic_read_u32(&shared->launcher));
+	wake_process(pg_atomic_read_u32(&shared->launcher));	// it may look at the next database now
 }
 
 void

@@ -48,7 +48,8 @@ is("$code $out $err", '0 t ', '... a producer commits, and hears nothing');
 ok($node->poll_query_until('postgres', q{SELECT last_error ~ 'too many notifications' FROM outbox.workers WHERE kind = 'worker'}),
 	'... it is the worker that is in trouble');
 
-# Its COMMIT would have it read the 8 GB.
+# Ended, since its COMMIT would have it read the 8 GB. Polls are an hour apart: that room is
+# made, although nobody is left who listens, is the work of the notification that is tried again.
 $node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'});
 ok($node->poll_query_until('postgres', q{SELECT failures = 0 AND notified > 0 FROM outbox.workers WHERE kind = 'worker'}),
 	'... until there is room');
