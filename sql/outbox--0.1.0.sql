@@ -252,7 +252,9 @@ CREATE TABLE outbox.pending (
 	CONSTRAINT pending_pkey PRIMARY KEY (outbox_id),
 	CONSTRAINT pending_lease_is_whole CHECK (pg_catalog.num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) IN (0, 4)),
 	CONSTRAINT pending_priority CHECK (priority BETWEEN 0 AND 15)
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+-- Room on its page for the leased version of each row: it need not look for another page, WAL
+-- says only what changed, and the version that it leaves behind is pruned where the claim is.
+) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX pending_due ON outbox.pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at)));
 -- One of these columns is set when all are: so that a query finds the index by whichever it names.
 CREATE INDEX pending_lease ON outbox.pending (lease_expires_at, claimed_by)
