@@ -17,12 +17,13 @@
 declare -A enqueued=() completed=()	# of each database
 
 start_server() {
-	local variant
+	local variant megabytes
 	# No checkpoint while it runs: full pages in the WAL would depend on when it happens to
-	# come. Otherwise as it comes.
+	# come. A quarter of the memory for buffers, as is usual. Otherwise as it comes.
+	megabytes=$(awk '/^MemTotal:/ { print int($2 / 4096) }' /proc/meminfo)
 	cluster_start "cluster_$1" \
 		"shared_preload_libraries = 'outbox'" "max_worker_processes = 32" \
-		"fsync = on" "synchronous_commit = on" "shared_buffers = 2GB" \
+		"fsync = on" "synchronous_commit = on" "shared_buffers = ${megabytes}MB" \
 		"max_wal_size = 48GB" "checkpoint_timeout = 1d" "autovacuum = on"
 	enqueued=()
 	completed=()

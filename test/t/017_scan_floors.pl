@@ -192,6 +192,20 @@ found('a lease that was made to expire by hand', 'x', q{SELECT outbox.enqueue_an
 	is($two->query_safe('SELECT count(*) FROM outbox.repair_expired_leases()'), '1', '... and one whose message was committed after it had expired');
 	$two->query_safe(q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending});
 }
+# Expired leases whose change is undone, with a later one that is repaired meanwhile.
+foreach my $change (q{SELECT outbox.cancel(outbox_id, 'r', force => true) FROM outbox.pending WHERE lease_expires_at < '2002-01-01'},
+	q{SELECT outbox.repair_expired_leases(1)}, q{UPDATE outbox.pending SET lease_expires_at = 'infinity' WHERE lease_expires_at < '2002-01-01'})
+{
+	$one->query_safe(q{SELECT outbox.enqueue_and_claim('w', e, '1', 'a') FROM unnest(ARRAY['x', 'y']) e});
+	$one->query_safe(q{UPDATE outbox.pending SET lease_expires_at = CASE WHEN outbox_id = (SELECT min(outbox_id::text)::uuid FROM outbox.pending)
+		THEN '2001-01-01' ELSE '2002-01-01' END::timestamptz});
+	$one->query_safe("BEGIN; $change");
+	is($two->query_safe('SELECT count(*) FROM outbox.repair_expired_leases()'), '1', "$change is open: the other lease is repaired");
+	$two->query_safe('SELECT outbox.repair_expired_leases()');
+	$one->query_safe('ROLLBACK');
+	is($two->query_safe('SELECT count(*) FROM outbox.repair_expired_leases()'), '1', '... and this one once it is undone');
+	$two->query_safe(q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending});
+}
 # A completion that is undone after its lease has expired, by a transaction that has looked on.
 $one->query_safe(q{BEGIN; SELECT outbox.enqueue_and_claim('w', 'x', '1', 'a', lease => '200 ms'); COMMIT; BEGIN});
 $one->query_safe(q{SELECT outbox.complete(outbox_id, lease_token, 'w', 'DISPATCHED') FROM outbox.pending WHERE queue = 'a'});

@@ -23,6 +23,8 @@ $node->safe_psql('postgres', q{SELECT outbox.create_queue('a', repair_delay => '
 my $claim = q{SELECT coalesce(string_agg(event_type, ' ' ORDER BY event_type), 'nothing') FROM outbox.claim('w', 10, queues => ARRAY['a'])};
 my $small = q{SELECT outbox.enqueue('small', '1', 'a', deliver_at => '2001-01-01')};
 my $great = q{SELECT outbox.enqueue('great', '1', 'a')};
+# Due after the floor and before the great one.
+my $middle = q{SELECT outbox.enqueue('middle', '1', 'a', deliver_at => (SELECT min(next_attempt_at) - interval '1 us' FROM outbox.pending))};
 
 # The floor lies far above the small message and below the great one, with a finished one
 # between the two: a claim raises it.
@@ -88,6 +90,17 @@ foreach my $point ('raise_before_noted', 'raise_before_set', 'raise_before_secon
 	$producer->query_safe($small);
 	release($node, $point);
 	then_found('great small', "$point: a message is committed below the floor that is being raised");
+
+	# The floor need not be lowered for this one: only the note tells of it.
+	prepare();
+	arm($node, $point, $worker_pid);
+	start_query($worker, $claim);
+	stands_at($node, $point, $worker_pid);
+	$producer->query_safe($middle);
+	# Whoever walks meanwhile must leave the note to the one who raises.
+	$other->query_safe("BEGIN; $claim; ROLLBACK");
+	release($node, $point);
+	then_found('great middle', '... and one where it is to be raised over, which another claim took and gave back');
 }
 
 # Half of its steps before, half after.
