@@ -124,7 +124,13 @@ prepare();
 arm($node, 'raise_before_set', $worker_pid);
 start_query($worker, $claim);
 stands_at($node, 'raise_before_set', $worker_pid);
-is($other->query_safe($claim), 'great', 'while one raises, another claims');
+arm($node, 'raise_before_noted', $other->{outbox_pid});
+start_query($other, "/* meanwhile */ $claim");
+$node->poll_query_until('postgres', qq{SELECT reached('raise_before_noted') = pid OR state = 'idle' AND query ~ '^/. meanwhile'
+	FROM pg_stat_activity WHERE pid = $other->{outbox_pid}}) or die;
+is($node->safe_psql('postgres', "SELECT reached('raise_before_noted') = $other->{outbox_pid}"), 'f', 'while one raises, no other does');
+release($node, 'raise_before_noted');
+is(result_of($other), 'great', '... it claims');
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($worker_pid)");
 $node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $worker_pid") or die;
 release($node, 'raise_before_set');
