@@ -184,7 +184,10 @@ utility(PlannedStmt *planned, const char *text, bool read_only_tree, ProcessUtil
 	(previous_utility != nullptr ? previous_utility : standard_ProcessUtility)(
 		planned, text, read_only_tree, context, params, environment, receiver, completion);
 	if (commit_prepared)
+	{
 		lower_all_floors();
+		have_all_looked_at();
+	}
 }
 
 }	// namespace

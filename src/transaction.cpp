@@ -272,8 +272,7 @@ tell_launcher()
 	if (slot != nullptr && slot->database == notes.news_of)
 	{
 		set_finding(slot, Finding::unknown);
-		announce(&slot->look_at, 0);
-		wake_process(pg_atomic_read_u32(&slot->worker));
+		have_all_looked_at();
 	}
 	pg_atomic_write_u32(&shared->news, 1);
 	pg_memory_barrier();
@@ -409,6 +408,17 @@ void
 note_leases()
 {
 	notes.leases_end = XactLastRecEnd;
+}
+
+void
+have_all_looked_at()
+{
+	DatabaseSlot *slot = my_database();
+
+	if (slot == nullptr)
+		return;
+	announce(&slot->look_at, 0);
+	wake_process(pg_atomic_read_u32(&slot->worker));
 }
 
 void

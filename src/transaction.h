@@ -32,6 +32,9 @@ void note_leases();
 // however that ends, and looks for the extension in that database.
 void note_news(Oid database);
 
+// At once, and by the worker: for changes of this database that nobody noted.
+void have_all_looked_at();
+
 // 0 to 1. Asking lets go of what nobody has to read any more, which a NOTIFY that fails for want
 // of room does not: without it a full queue may stay full for ever.
 double notification_queue_usage();
