@@ -155,7 +155,10 @@ begin_at_floor(FloorScan *scan, Floor *floor, TimestampTz made, TimestampTz remo
 	scan->floor = nullptr;
 	if (floor == nullptr)
 		return DT_NOBEGIN;
-	at = announced(&floor->at);
+	// In this order: who raises looks at `noted` before anybody empties it again.
+	at = announced(&floor->noted);
+	pg_read_barrier();
+	at = Min(at, announced(&floor->at));
 	if (at == DT_NOEND || made < at || !take(floor))
 		return Min(made, at);
 	scan->floor = floor;
@@ -173,12 +176,12 @@ raise_floor(FloorScan *scan, TimestampTz key)
 
 	if (floor == nullptr)
 		return;
-	OUTBOX_STOP_POINT("raise_before_noted");
-	key = Min(key, Min(scan->most, announced(&floor->noted)));
+	key = Min(key, scan->most);
 	OUTBOX_STOP_POINT("raise_before_set");
 	if (key > scan->began_at && pg_atomic_compare_exchange_u64(&floor->at, &expected, static_cast<uint64>(key)))
 	{
-		OUTBOX_STOP_POINT("raise_before_second_look");
+		// No interrupt is served here: who ended now would leave the floor too high.
+		OUTBOX_STOP_POINT("raise_before_look");
 		announce(&floor->at, announced(&floor->noted));
 	}
 	leave_floor(scan);

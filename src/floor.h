@@ -10,9 +10,9 @@
 // forbids: a scan from the beginning would walk over all of them, each time. So whoever
 // walks to the first live entry raises the floor to it. One at a time: it takes the floor,
 // empties `noted`, reads `at`, and walks; commits lower `noted` first, then `at`. It raises
-// `at` to the smaller of what it found and `noted`, only from what it read, and looks at
-// `noted` once more. Of a commit that it could not see, then, one of the two steps comes after
-// one of its own; docs/internals.md goes through them.
+// `at` to what it found, only from what it read, and lowers it to `noted`. Of a commit that it
+// could not see, then, one of the two steps comes after one of its own; docs/internals.md goes
+// through them. In between `at` may be too high: scans begin at `noted` where that is lower.
 //
 // A transaction's own entries count as live for it while others cannot see them, and those it
 // removed are live again if it fails: it begins at the least that it made, and raises no floor

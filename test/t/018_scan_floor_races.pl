@@ -27,7 +27,7 @@ my $great = q{SELECT outbox.enqueue('great', '1', 'a')};
 my $middle = q{SELECT outbox.enqueue('middle', '1', 'a', deliver_at => (SELECT min(next_attempt_at) - interval '1 us' FROM outbox.pending))};
 
 # The floor lies far above the small message and below the great one, with a finished one
-# between the two: a claim raises it.
+# between the two: a claim raises it. Returns a time between floor and great message.
 sub prepare
 {
 	my $end = q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending};
@@ -36,8 +36,9 @@ sub prepare
 	$other->query_safe($claim) for 1 .. 2;
 	$other->query_safe($great);
 	$other->query_safe($end);
+	my $between = $other->query_safe('SELECT clock_timestamp()');
 	$other->query_safe($great);
-	return;
+	return $between;
 }
 
 # What the worker's claim was to find, and what is found after it.
@@ -81,7 +82,7 @@ then_found('great small', 'a commit that noted its key before the claim emptied 
 # ---------------------------------------------------------------- the claim stands still
 
 # A whole transaction falls into each gap of the claim that raises.
-foreach my $point ('raise_before_noted', 'raise_before_set', 'raise_before_second_look')
+foreach my $point ('raise_before_set', 'raise_before_look')
 {
 	prepare();
 	arm($node, $point, $worker_pid);
@@ -105,18 +106,31 @@ foreach my $point ('raise_before_noted', 'raise_before_set', 'raise_before_secon
 
 # Half of its steps before, half after.
 prepare();
-arm($node, 'raise_before_second_look', $worker_pid);
+arm($node, 'raise_before_look', $worker_pid);
 start_query($worker, $claim);
-stands_at($node, 'raise_before_second_look', $worker_pid);
+stands_at($node, 'raise_before_look', $worker_pid);
 arm($node, 'lower_after_noted', $producer_pid);
 start_query($producer, $small);
 stands_at($node, 'lower_after_noted', $producer_pid);
-release($node, 'raise_before_second_look');
+release($node, 'raise_before_look');
 result_of($worker);
 $other->query_safe($claim);
 release($node, 'lower_after_noted');
 result_of($producer);
-is($other->query_safe("SELECT count(*) FROM outbox.pending WHERE claimed_by IS NOT NULL"), '2', 'a commit that noted its key when the floor was set: found by the second look');
+is($other->query_safe("SELECT count(*) FROM outbox.pending WHERE claimed_by IS NOT NULL"), '2', 'a commit that noted its key when the floor was set: found by the look at the notes');
+
+# The floor is above a message whose commit has ended, and so may have woken somebody.
+my $between = prepare();
+arm($node, 'raise_before_set', $worker_pid);
+start_query($worker, $claim);
+stands_at($node, 'raise_before_set', $worker_pid);
+$producer->query_safe("SELECT outbox.enqueue('between', '1', 'a', deliver_at => '$between')");
+arm($node, 'raise_before_look', $worker_pid);
+release($node, 'raise_before_set');
+stands_at($node, 'raise_before_look', $worker_pid);
+is($other->query_safe($claim), 'between great', 'who is woken finds the message although the floor stands above it');
+release($node, 'raise_before_look');
+is(result_of($worker), 'nothing', '... and leaves nothing to who was raising it');
 
 # ---------------------------------------------------------------- the claim ends
 
