@@ -1,0 +1,484 @@
+/*
+ * Claim, expiry, renewal, release, completion, repair and cancellation of messages (src/claim.cpp,
+ * lease.h, lost.h, complete.cpp, renew.cpp, repair.cpp, cancel.cpp), by workers that die or
+ * believe for too long that they live, on a server that crashes.
+ *
+ * Proves for these bounds, whatever the interleaving:
+ * - a message is pending or has one terminal attempt, never both, never none, never two;
+ * - attempts are numbered without gaps, and no more than max_attempts;
+ * - a lease leaves one attempt at most, and only who holds it at that moment reports on it;
+ * - what was acknowledged is there after a crash, with claims that commit asynchronously too;
+ * - every run comes to its end, and in the end each message has ended: crashes, rollbacks,
+ *   renewals and releases are counted, so that a run which goes on for ever fails nothing else.
+ *
+ * Shape: a step is one look at a row or ledger, one change of a row, or one commit: what the
+ * verbs do to one buffer under its lock. Rows have versions: `fresh` says that the one a session
+ * looked at is still the newest. A claim finds any row that is due: that none is overlooked is
+ * floor.pml's business. A lease may expire at any moment after it became visible.
+ *
+ * Broken variants, for `run`: each -D leaves out one thing that the protocol needs.
+ */
+
+#ifndef MESSAGES
+#define MESSAGES 1
+#endif
+#ifndef WORKERS
+#define WORKERS 2
+#endif
+#ifndef MOST
+#define MOST 2		/* max_attempts */
+#endif
+/* How often each may happen; with -DCANCELS an operator cancels the first message, once. */
+#ifndef ROLLBACKS
+#define ROLLBACKS 0
+#endif
+#ifndef KILLS
+#define KILLS 0
+#endif
+#ifndef CRASHES
+#define CRASHES 0
+#endif
+#ifndef EXTRAS
+#define EXTRAS 0	/* renewals and releases */
+#endif
+
+/* Session numbers: workers first. */
+#define REPAIRER WORKERS
+#define OPERATOR (WORKERS + 1)
+#define SESSIONS (WORKERS + 2)
+#define NOBODY 255
+#define NO_LEASE 0
+
+/* A message: its row of outbox.pending, its rows of outbox.attempts. */
+typedef Message {
+	bool pending;
+	byte token;			/* NO_LEASE, or the lease's */
+	byte attempts;
+	byte terminals;
+}
+Message newest[MESSAGES];	/* committed */
+Message durable[MESSAGES];	/* what a crash leaves at the least */
+byte owner[MESSAGES] = NOBODY;	/* whose open transaction has changed the row */
+bool expired[MESSAGES];		/* the newest version's lease */
+bool fresh[SESSIONS * MESSAGES];
+#define FRESH(m) fresh[me * MESSAGES + (m)]
+
+byte tokens;				/* issued: 1 to so many, no two are the same */
+int recorded;				/* bit n: token n has left an attempt */
+byte rollbacks, kills, crashes, extras;
+bool killed[SESSIONS];		/* its transaction is gone, and its memory too */
+bool cut_off[SESSIONS];		/* its transaction only: the server has crashed */
+
+#define IS_FREE(m) (owner[m] == NOBODY && newest[m].pending)
+#define IS_LOST(m) (IS_FREE(m) && newest[m].token != NO_LEASE && expired[m])
+#define IS_CLAIMABLE(m) (IS_FREE(m) && newest[m].token == NO_LEASE || IS_LOST(m))
+
+inline copy(to, from)
+{
+	to.pending = from.pending;
+	to.token = from.token;
+	to.attempts = from.attempts;
+	to.terminals = from.terminals
+}
+
+inline check(message)
+{
+	assert(message.terminals <= 1);
+	assert(message.pending == (message.terminals == 0));
+	assert(message.attempts <= MOST)
+}
+
+/* ---- transactions: of one verb, on one message */
+
+inline forget_version(which)
+{
+	s = 0;
+	do
+	:: s < SESSIONS -> fresh[s * MESSAGES + which] = false; s++
+	:: else -> break
+	od;
+	s = 0
+}
+
+/* The log is flushed up to this commit, and so are all before it. */
+inline flush()
+{
+	s = 0;
+	do
+	:: s < MESSAGES && CRASHES > 0 -> copy(durable[s], newest[s]); s++
+	:: else -> break
+	od;
+	s = 0
+}
+
+inline become_visible()
+{
+	assert(owner[m] == me);
+	if
+	:: newest[m].token != next.token || renewed -> expired[m] = false
+	:: else
+	fi;
+	if
+	:: next.attempts > newest[m].attempts && newest[m].token != NO_LEASE ->
+		assert(!(recorded & (1 << newest[m].token)));
+		recorded = recorded | (1 << newest[m].token)
+	:: else
+	fi;
+	copy(newest[m], next);
+	check(newest[m]);
+	owner[m] = NOBODY;
+	forget_version(m)
+}
+
+inline forget()
+{
+	changed = false; renewed = false; claims = false; late = false;
+	seen = 0; numbered = 0;
+	next.pending = false; next.token = 0; next.attempts = 0; next.terminals = 0;
+	FRESH(m) = false;
+	m = 0
+}
+
+inline commit()
+{
+	atomic {
+		if
+		:: changed ->
+			/* transaction.cpp, commit_leases_asynchronously(): a crash may take it back. */
+			if
+#ifdef ASYNCHRONOUS_ALWAYS
+			:: become_visible()
+#else
+			:: next.attempts == newest[m].attempts && next.token != NO_LEASE && !renewed -> become_visible()
+#endif
+			:: become_visible(); flush()
+			fi
+		:: else
+		fi;
+		forget()
+	}
+}
+
+inline undo(who)
+{
+	s = 0;
+	do
+	:: s < MESSAGES && owner[s] == who -> owner[s] = NOBODY; s++
+	:: s < MESSAGES && owner[s] != who -> s++
+	:: s == MESSAGES -> break
+	od;
+	s = 0
+}
+
+inline commit_or_not()
+{
+	if
+	:: commit()
+	:: atomic { changed && rollbacks < ROLLBACKS -> rollbacks++; undo(me); forget() }
+	fi
+}
+
+/* ---- what the verbs share */
+
+/* pending_row.cpp, find_pending(), load() */
+inline look()
+{
+	FRESH(m) = true;
+	seen = (newest[m].pending -> newest[m].token : NO_LEASE);
+}
+
+/* ledger.cpp, tried(): the number for the next attempt is the greatest + 1 */
+inline read_ledger() { numbered = newest[m].attempts + 1 }
+
+/* pending_row.cpp, store() and remove(): of the very version that was looked at, or not at all. */
+#ifdef ANY_VERSION
+#define MAY_CHANGE (owner[m] == NOBODY)
+#else
+#define MAY_CHANGE (owner[m] == NOBODY && FRESH(m))
+#endif
+
+inline change(still_pending, new_token)
+{
+	owner[m] = me;
+	copy(next, newest[m]);
+	next.pending = still_pending;
+	next.token = new_token;
+	changed = true
+}
+
+/* ledger.cpp, append(). The unique index would refuse a number that is there, none a gap. */
+inline append(terminal)
+{
+	assert(numbered == next.attempts + 1);
+	next.attempts = numbered;
+	next.terminals = next.terminals + terminal
+}
+
+inline new_token()
+{
+	tokens++;
+	assert(tokens < 32);
+	held = tokens;
+	held_of = m
+}
+
+/* lost.h, recover_expired(): of a row whose expired lease was looked at. It goes on free, or
+   under a new one. */
+inline recover()
+{
+	read_ledger();
+	atomic {
+		if
+#ifdef REPAIR_IGNORES_LOCK
+		:: FRESH(m) ->
+#else
+		:: MAY_CHANGE ->
+#endif
+			if
+			:: numbered >= MOST -> change(false, NO_LEASE); append(1)
+			:: else ->
+				if
+				:: claims -> new_token(); change(true, held)
+				:: else -> change(true, NO_LEASE)
+				fi;
+#ifdef LOSS_NOT_RECORDED
+				numbered = 0
+#else
+				append(0)
+#endif
+			fi
+		:: else
+		fi
+	}
+}
+
+/* ---- verbs */
+
+#if MESSAGES > 1
+#define CHOOSE_MESSAGE(condition) if :: condition(0) -> m = 0 :: condition(1) -> m = 1 fi
+#else
+#define CHOOSE_MESSAGE(condition) condition(0)
+#endif
+
+/* claim.cpp, take() and settle_and_take(), of a row that was found: passes by what somebody else has. */
+inline claim()
+{
+	if
+	:: seen != NO_LEASE -> claims = true; recover()
+	:: else ->
+		atomic {
+			if
+			:: MAY_CHANGE -> new_token(); change(true, held)
+			:: else
+			fi
+		}
+	fi
+}
+
+/* lease.cpp, judge_lease(), of the row looked at in this very step */
+#ifdef TOKEN_NOT_CHECKED
+#define IS_MY_LEASE(m) (seen != NO_LEASE && !expired[m])
+#else
+#ifdef EXPIRY_NOT_CHECKED
+#define IS_MY_LEASE(m) (seen == held)
+#else
+#define IS_MY_LEASE(m) (seen == held && !expired[m])
+#endif
+#endif
+
+/* complete.cpp, settle(): waits for who has the row, and looks again. */
+inline complete()
+{
+	atomic {
+		m = held_of;
+		late = newest[m].token == held && expired[m]
+	}
+	do
+	:: atomic {
+			look();
+			if
+			:: IS_MY_LEASE(m) -> skip
+			:: else -> held = NO_LEASE; break
+			fi
+		}
+		read_ledger();
+		atomic {
+			owner[m] == NOBODY;
+			if
+			:: MAY_CHANGE ->
+				assert(newest[m].token == held && !late);
+				if
+				:: change(false, NO_LEASE); append(1)		/* DISPATCHED, FAILED */
+				:: numbered < MOST -> change(true, NO_LEASE); append(0)		/* RETRYABLE */
+				fi;
+				break
+			:: else
+			fi
+		}
+	od
+}
+
+/* renew.cpp: waits for nobody. */
+inline renew_or_release()
+{
+	atomic { extras++; m = held_of; look(); changed = IS_MY_LEASE(m) }
+	atomic {
+		if
+		:: changed && MAY_CHANGE ->
+			if
+			:: change(true, held); renewed = true
+			:: change(true, NO_LEASE); held = NO_LEASE
+			fi
+		:: else -> changed = false
+		fi
+	}
+}
+
+/* cancel.cpp, try_cancel(): with force, whoever has the lease. */
+inline cancel()
+{
+	do
+#ifdef NUMBERED_FIRST
+	:: read_ledger();
+		atomic {
+#else
+	:: atomic {
+#endif
+			look();
+			if
+			:: newest[m].pending
+			:: else -> break
+			fi
+		}
+#ifndef NUMBERED_FIRST
+		read_ledger();
+#endif
+		atomic {
+			owner[m] == NOBODY;
+			if
+			:: MAY_CHANGE -> change(false, NO_LEASE); append(1); break
+			:: else
+			fi
+		}
+	od
+}
+
+/* ---- who calls them */
+
+#if MESSAGES > 1
+#define ALL_ENDED (!newest[0].pending && !newest[1].pending)
+#define ANY(condition) (condition(0) || condition(1))
+#else
+#define ALL_ENDED (!newest[0].pending)
+#define ANY(condition) (condition(0))
+#endif
+
+/* A worker keeps the token of its claim until it was answered, over lost connections and failed
+   transactions too: it cannot know. */
+proctype session(byte me)
+{
+	Message next;
+	byte m, s, seen, numbered, held, held_of;
+	bool changed, renewed, claims, late;
+
+	do
+	:: {
+			do
+			:: me == OPERATOR ->
+				cancel();
+				commit_or_not();
+				goto gone
+			:: atomic { me == REPAIRER && ANY(IS_LOST) -> CHOOSE_MESSAGE(IS_LOST); look() }
+				recover();
+				commit_or_not()
+			:: atomic { me < WORKERS && held == NO_LEASE && ANY(IS_CLAIMABLE) -> CHOOSE_MESSAGE(IS_CLAIMABLE); look() }
+				claim();
+				commit_or_not()
+			:: me < WORKERS && held != NO_LEASE ->
+				complete();
+				commit_or_not()
+			:: me < WORKERS && held != NO_LEASE && extras < EXTRAS ->
+				renew_or_release();
+				commit_or_not()
+			:: ALL_ENDED && held == NO_LEASE -> goto gone
+			od
+		} unless {
+			atomic {
+				killed[me] || cut_off[me] ->
+				forget();
+				if
+				:: killed[me] -> held = NO_LEASE
+				:: else
+				fi;
+				killed[me] = false;
+				cut_off[me] = false
+			}
+		}
+	od;
+gone:	skip
+}
+
+/* Time, and what befalls sessions and server. */
+proctype fate()
+{
+	byte s, who;
+
+	do
+	:: atomic { newest[0].token != NO_LEASE && !expired[0] -> expired[0] = true }
+#if MESSAGES > 1
+	:: atomic { newest[1].token != NO_LEASE && !expired[1] -> expired[1] = true }
+#endif
+	:: atomic { kills < KILLS && !ALL_ENDED ->
+			kills++;
+			if
+			:: who = 0
+			:: who = 1
+			:: who = REPAIRER
+			fi;
+			undo(who);
+			killed[who] = true;
+			who = 0
+		}
+	:: atomic { crashes < CRASHES ->
+			crashes++;
+			who = 0;
+			do
+			:: who < SESSIONS -> undo(who); cut_off[who] = true; who++
+			:: else -> break
+			od;
+			who = 0;
+			if
+			:: true
+			:: do
+				:: who < MESSAGES -> assert(durable[who].attempts == newest[who].attempts); copy(newest[who], durable[who]); forget_version(who); who++
+				:: else -> break
+				od
+			fi;
+			who = 0
+		}
+	:: ALL_ENDED -> break
+	od
+}
+
+init
+{
+	byte i, s;
+
+	atomic {
+		do
+		:: i < MESSAGES -> newest[i].pending = true; durable[i].pending = true; i++
+		:: else -> break
+		od;
+		i = 0;
+		do
+		:: i < WORKERS || i == REPAIRER -> run session(i); i++
+#ifdef CANCELS
+		:: i == OPERATOR -> run session(i); i++
+#else
+		:: i == OPERATOR -> i++
+#endif
+		:: i == SESSIONS -> break
+		od;
+		run fate()
+	}
+}
