@@ -2,9 +2,10 @@
 #
 # Proves: what was committed is there, leases included, and completes under its token;
 # what was open has left nothing, no number, no key, no lease; prepared transactions
-# still hold what they held, and end as they are told; and under load, every committed
-# business row has its message and every message its business row, also where claims
-# commit asynchronously. (B39)
+# still hold what they held, and end as they are told; and under load, with a background
+# worker and partitions being made, every committed business row has its message and every
+# message its business row, also where claims commit asynchronously, and pg_amcheck finds
+# no table or index damaged. (B39)
 use strict;
 use warnings;
 
@@ -117,6 +118,8 @@ consistent($node, 'consistent after prepared transactions');
 
 # ---------------------------------------------------------------- under load
 
+$node->append_conf('postgresql.conf', "shared_preload_libraries = 'outbox'\noutbox.poll_interval = '100ms'");
+$node->restart;
 $node->safe_psql('postgres', q{
 	CREATE TABLE business (id bigint GENERATED ALWAYS AS IDENTITY, key text, number bigint);
 	CREATE FUNCTION work(who text, n int, outcome int) RETURNS bigint LANGUAGE sql AS $$
@@ -163,9 +166,16 @@ foreach my $round (1 .. 4)
 			WHERE b.id IS NULL OR m.outbox_id IS NULL}),
 		'0', "round $round: each business row has its message, each message its row");
 	consistent($node, "round $round: consistent");
+	undamaged($node, "round $round: nothing damaged");
 }
+ok($node->poll_query_until('postgres', q{SELECT count(*) > 0 FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relname ~ '_p\d{8}'}),
+	'partitions are made');
+cmp_ok($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.attempts WHERE recorded_by = 'outbox worker'}), '>', 0,
+	'leases were repaired meanwhile');
 
 # Every lease that is left runs out, is repaired, and everything ends.
+configure($node, 'outbox.worker' => 'off');
+wait_for_no_worker($node, 'postgres');
 $node->safe_psql('postgres', q{UPDATE outbox.pending SET lease_expires_at = clock_timestamp() - interval '1 second' WHERE claimed_by IS NOT NULL});
 my $lost = $node->safe_psql('postgres', q{SELECT count(*) FROM outbox.pending WHERE claimed_by IS NOT NULL});
 is($node->safe_psql('postgres', 'SELECT count(*) FROM outbox.repair_expired_leases(1000000)'), $lost, 'leases of before the crashes are repaired');

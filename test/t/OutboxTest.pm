@@ -11,7 +11,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 our @EXPORT = qw(@undone new_node seed session start_query wait_until_blocked
-	result_of sqlstate checksums catalogue consistent
+	result_of sqlstate checksums catalogue consistent undamaged
 	configure worker_says wait_for_worker listener hear heard
 	wait_for_no_worker wait_for_rounds serves log_size log_lines logged
 	make_stop_points arm stands_at release);
@@ -328,6 +328,17 @@ sub consistent
 
 	$problems = join "\n", grep { !/\|0$/ } split /\n/, $problems;
 	return is($problems, '', $name);
+}
+
+# Tables and indexes are whole, and every row has its entry in every index.
+sub undamaged
+{
+	my ($node, $name, $database) = @_;
+	local $ENV{PGOPTIONS} = '-c client_min_messages=warning';
+
+	return $node->command_checks_all(
+		[ 'pg_amcheck', '--install-missing', '--heapallindexed', '--parent-check', '--rootdescend', $database // 'postgres' ],
+		0, [qr/\A\z/], [qr/\A\z/], $name);
 }
 
 # ---------------------------------------------------------------- background workers
