@@ -25,6 +25,7 @@ struct Queue {
 	int64 repair_delay_us;
 	bool numbered;
 	bool paused;
+	TimestampTz created_at;
 };
 
 // The lock that producers share and drop_queue takes alone. Its class is the table

@@ -151,6 +151,22 @@ report_left(const RepairScan *scan, const core::Uuid &id, const char *why, int s
 				(errcode(sqlstate), errmsg("could not repair the lease of message %s: %s", shown(id), why)));
 }
 
+// A restore fills the tables in any order, and what a row is to be judged by may come after
+// it: the attempts of its ledger; its queue, which is unknown until then, or what an install
+// script has made, and younger than its messages.
+void
+check_is_complete(Work *work, const PendingRow *row)
+{
+	const Queue *queue = find_queue(work, row->queue);
+
+	if (queue == nullptr || row->created_at < queue->created_at)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("its queue \"%s\" is %s", shown(row->queue), queue == nullptr ? "missing" : "younger than it")));
+	if (tried(work, row->id).attempts < row->attempt_count)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("its ledger holds fewer attempts than its attempt_count, %d", row->attempt_count)));
+}
+
 Recovery
 repair_one(Work *work, const RepairScan *scan, Repaired *lease)
 {
@@ -158,9 +174,8 @@ repair_one(Work *work, const RepairScan *scan, Repaired *lease)
 	PendingRow row = *lease->row;
 	Recovery recovery;
 
-	if (scan->cautious && tried(work, row.id).attempts < row.attempt_count)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("its ledger holds fewer attempts than its attempt_count, %d", row.attempt_count)));
+	if (scan->cautious)
+		check_is_complete(work, &row);
 	recovery = recover_expired(work, &row, scan->by, free_row, &lease->attempt);
 	if (recovery != Recovery::skipped)
 		note_count(row.queue, Counter::repaired);

@@ -16,8 +16,8 @@ struct RepairScan {
 	text *by;
 	const List *queues;		// NIL = all
 	TimestampTz from;		// expiries before that are left out; the walk moves it on
-	bool cautious;			// leave rows alone whose ledger is behind their attempt_count:
-							// a restore may be filling it
+	bool cautious;			// leave rows alone whose ledger is behind their attempt_count, or
+							// whose queue is younger: a restore may be filling the tables
 	Confine confine;		// what a row may raise without stopping the others
 	FunctionCallInfo result;	// each repaired lease goes there, unless nullptr
 	void (*failed)(const core::Uuid &id, const char *why, int sqlstate);	// hears of what was left, unless nullptr
