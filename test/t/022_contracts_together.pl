@@ -103,8 +103,8 @@ $main->safe_psql('source', q{
 	UPDATE outbox.pending SET lease_expires_at = clock_timestamp() + interval '1 day' WHERE claimed_by = 'holder';
 });
 
-# What a contract consists of, as the catalogue describes it: owners, rights, bodies, triggers,
-# comments, dependencies; and what is in its relations, by checksum.
+# What a contract consists of, as the catalogue describes it, and what is in its relations, by
+# checksum.
 my %rows = (
 	outbox_m10 => q{
 		SELECT 'ids', md5(string_agg(i::text, ' ' ORDER BY id)), count(*)::text, max(id)::text FROM m10_recovery.event_ids i
@@ -120,34 +120,7 @@ sub contract
 {
 	my ($node, $db, $extension) = @_;
 
-	return [ split /\n/, $node->safe_psql($db, qq{
-		WITH extension AS (
-			SELECT * FROM pg_extension WHERE extname = '$extension'
-		), member AS (
-			SELECT d.classid, d.objid FROM pg_depend d JOIN extension e ON e.oid = d.refobjid
-			WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
-		), owned AS (
-			SELECT 'pg_class'::regclass AS classid, oid, relowner AS owner, relacl AS acl, coalesce(reloptions::text, '') AS rest FROM pg_class
-			UNION ALL SELECT 'pg_proc'::regclass, oid, proowner, proacl, md5(pg_get_functiondef(oid)) FROM pg_proc WHERE prokind = 'f'
-			UNION ALL SELECT 'pg_namespace'::regclass, oid, nspowner, nspacl, '' FROM pg_namespace
-			UNION ALL SELECT 'pg_type'::regclass, oid, typowner, typacl, '' FROM pg_type
-			UNION ALL SELECT 'pg_event_trigger'::regclass, oid, evtowner, NULL, evtenabled::text FROM pg_event_trigger
-		)
-		SELECT pg_describe_object(m.classid, m.objid, 0), pg_get_userbyid(o.owner) || ' ' || o.rest,
-			coalesce((SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(o.acl) a), ''), coalesce(obj_description(m.objid, c.relname), '')
-		FROM member m JOIN pg_class c ON c.oid = m.classid JOIN owned o ON o.classid = m.classid AND o.oid = m.objid
-		UNION ALL
-		SELECT 'trigger ' || t.tgname || ' ' || t.tgenabled::text, t.tgrelid::regclass::text, pg_get_triggerdef(t.oid), coalesce(obj_description(t.oid, 'pg_trigger'), '')
-		FROM member m JOIN pg_trigger t ON m.classid = 'pg_class'::regclass AND t.tgrelid = m.objid
-		UNION ALL
-		SELECT 'column ' || a.attrelid::regclass || '.' || a.attname, format_type(a.atttypid, a.atttypmod), coalesce(a.attacl::text, ''), coalesce(col_description(a.attrelid, a.attnum), '')
-		FROM member m JOIN pg_attribute a ON m.classid = 'pg_class'::regclass AND a.attrelid = m.objid AND a.attnum > 0
-		UNION ALL
-		SELECT 'goes with it', pg_describe_object(d.classid, d.objid, 0), '', '' FROM pg_depend d JOIN extension e ON e.oid = d.refobjid
-		WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'x'
-		UNION ALL
-		SELECT 'extension', extversion, extrelocatable::text, extnamespace::regnamespace::text FROM extension
-		UNION ALL
+	return [ @{ membership($node, $db, $extension) }, split /\n/, $node->safe_psql($db, qq{
 		SELECT 'member of', g.roleid::regrole::text, g.member::regrole::text, g.admin_option::text FROM pg_auth_members g
 		WHERE g.member::regrole::text ~ CASE '$extension' WHEN 'outbox_m10' THEN '^m10_' ELSE '^symphony_' END
 		UNION ALL

@@ -11,7 +11,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 our @EXPORT = qw(@undone new_node seed session start_query wait_until_blocked
-	result_of sqlstate checksums catalogue consistent undamaged
+	result_of sqlstate checksums catalogue membership consistent undamaged
 	configure worker_says wait_for_worker listener hear heard
 	wait_for_no_worker wait_for_rounds serves log_size log_lines logged
 	make_stop_points arm stands_at release);
@@ -255,7 +255,7 @@ sub catalogue
 	return [ split /\n/, $node->safe_psql($database, q{
 		WITH rel AS (SELECT * FROM pg_class WHERE relnamespace = 'outbox'::regnamespace)
 		SELECT 'relation', relname, relkind::text, pg_get_userbyid(relowner), coalesce(array_to_string(reloptions, ','), ''),
-			coalesce((SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(relacl) a), ''),
+			(SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(coalesce(relacl, acldefault((CASE relkind WHEN 'S' THEN 's' ELSE 'r' END)::"char", relowner))) a),
 			coalesce(obj_description(oid, 'pg_class'), ''),
 			coalesce(pg_get_expr(relpartbound, oid), ''),
 			coalesce((SELECT inhparent::regclass::text FROM pg_inherits WHERE inhrelid = rel.oid), '')
@@ -277,6 +277,58 @@ sub catalogue
 		SELECT 'trigger', r.relname, t.tgname, pg_get_triggerdef(t.oid), t.tgenabled::text, (t.tgparentid <> 0)::text,
 			coalesce(obj_description(t.oid, 'pg_trigger'), ''), '', ''
 		FROM rel r JOIN pg_trigger t ON t.tgrelid = r.oid WHERE r.relkind IN ('r', 'p')
+		ORDER BY 1, 2, 3, 4}) ];
+}
+
+# Everything that belongs to an extension, as the catalogues describe it: owners, rights, those
+# of the beginning too, bodies, triggers, comments, dependencies.
+sub membership
+{
+	my ($node, $database, $extension) = @_;
+
+	return [ split /\n/, $node->safe_psql($database, qq{
+		WITH extension AS (
+			SELECT * FROM pg_extension WHERE extname = '$extension'
+		), member AS (
+			SELECT d.classid, d.objid FROM pg_depend d JOIN extension e ON e.oid = d.refobjid
+			WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
+		), owned AS (
+			SELECT 'pg_class'::regclass AS classid, oid, relowner AS owner, coalesce(relacl, acldefault((CASE relkind WHEN 'S' THEN 's' ELSE 'r' END)::"char", relowner)) AS acl,
+				concat(reloptions::text, CASE relkind WHEN 'v' THEN md5(pg_get_viewdef(oid)) END) AS rest FROM pg_class
+			-- A body that was parsed anew names columns that it did not name before.
+			UNION ALL SELECT 'pg_proc'::regclass, oid, proowner, proacl, md5(regexp_replace(pg_get_functiondef(oid), ' AS text\\M', '', 'g')) FROM pg_proc
+			WHERE prokind IN ('f', 'p')
+			UNION ALL SELECT 'pg_namespace'::regclass, oid, nspowner, nspacl, '' FROM pg_namespace
+			UNION ALL SELECT 'pg_type'::regclass, oid, typowner, typacl,
+				coalesce((SELECT string_agg(enumlabel, ' ' ORDER BY enumsortorder) FROM pg_enum WHERE enumtypid = pg_type.oid), '') FROM pg_type
+			UNION ALL SELECT 'pg_event_trigger'::regclass, oid, evtowner, NULL, evtenabled::text FROM pg_event_trigger
+			UNION ALL SELECT 'pg_cast'::regclass, oid, NULL, NULL, concat(castcontext, castmethod) FROM pg_cast
+		), rights AS (
+			-- Without those of owners, which are there anyway.
+			SELECT classoid AS classid, objoid AS objid, concat_ws(' ', privtype, objsubid, grantee::regrole, privilege_type, is_grantable) AS initial
+			FROM pg_init_privs, aclexplode(initprivs) WHERE grantee <> grantor
+		)
+		SELECT pg_describe_object(m.classid, m.objid, 0), coalesce(pg_get_userbyid(o.owner), '') || ' ' || o.rest,
+			coalesce((SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(o.acl) a), ''), coalesce(obj_description(m.objid, c.relname), '')
+		FROM member m JOIN pg_class c ON c.oid = m.classid LEFT JOIN owned o ON o.classid = m.classid AND o.oid = m.objid
+		UNION ALL
+		SELECT 'trigger ' || t.tgname || ' ' || t.tgenabled::text, t.tgrelid::regclass::text, pg_get_triggerdef(t.oid), coalesce(obj_description(t.oid, 'pg_trigger'), '')
+		FROM member m JOIN pg_trigger t ON m.classid = 'pg_class'::regclass AND t.tgrelid = m.objid
+		UNION ALL
+		SELECT 'column ' || a.attrelid::regclass || '.' || a.attname, format_type(a.atttypid, a.atttypmod), coalesce(a.attacl::text, ''), coalesce(col_description(a.attrelid, a.attnum), '')
+		FROM member m JOIN pg_attribute a ON m.classid = 'pg_class'::regclass AND a.attrelid = m.objid AND a.attnum > 0
+		UNION ALL
+		SELECT 'initial rights', pg_describe_object(m.classid, m.objid, 0), r.initial, '' FROM member m JOIN rights r USING (classid, objid)
+		UNION ALL
+		SELECT 'depends', pg_describe_object(d.classid, d.objid, d.objsubid), pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid), d.deptype::text
+		FROM member m JOIN pg_depend d USING (classid, objid)
+		UNION ALL
+		SELECT 'goes with it', pg_describe_object(d.classid, d.objid, 0), '', '' FROM pg_depend d JOIN extension e ON e.oid = d.refobjid
+		WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'x'
+		UNION ALL
+		SELECT 'dumped', c.oid::regclass::text, n::text, e.extcondition[n] FROM extension e, unnest(e.extconfig) WITH ORDINALITY u(oid, n) JOIN pg_class c USING (oid)
+		UNION ALL
+		SELECT 'extension', extversion, extrelocatable::text, extnamespace::regnamespace::text FROM extension
 		ORDER BY 1, 2, 3, 4}) ];
 }
 
