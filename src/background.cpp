@@ -11,7 +11,14 @@ namespace outbox {
 
 namespace {
 
-constexpr const char *served_versions[] = {"0.1.0"};
+// A library serves what was released before it, too: a server gets it first, and then one
+// database after the other is updated.
+constexpr const char *served_versions[] = {
+	"0.1.0",
+#ifdef OUTBOX_STOP_POINTS
+	"0.1.0next",	// what a test makes of it
+#endif
+};
 
 // Set over whatever a role or a database has: name, value.
 constexpr const char *session[][2] = {

@@ -1,0 +1,221 @@
+# ALTER EXTENSION outbox UPDATE: what it leaves, and while everybody works.
+#
+# Proves: each version that was ever released, updated step by step to the present one, and
+# a step that is made here, leave what CREATE EXTENSION makes: by the catalogues and by
+# pg_dump --binary-upgrade, which writes out what belongs to an extension; what users have
+# built on it survives; and an update under load waits for whoever has claimed, disturbs
+# nobody (no deadlock, no error, no lost or doubled message, no lease lost), and the worker
+# that served the old version serves the new one. (B31)
+#
+# The library with stop points serves version 0.1.0next as well, which is made of 0.1.0 here:
+# it adds columns to tables that sessions remember, a function, and a column of a view.
+use strict;
+use warnings;
+
+use OutboxTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $seed = seed();
+my $node = new_node('main', preload => 1, extension => 0);
+my $folder = $node->config_data('--sharedir') . '/extension';
+my ($old, $new) = ('0.1.0', '0.1.0next');
+my ($whole, $step) = map { "$folder/outbox--$_.sql" } $new, "$old--$new";
+
+plan skip_all => "$folder cannot be written to" unless -w $folder;
+END { unlink grep { defined } $whole, $step }
+
+# ---------------------------------------------------------------- a step
+
+unlink $whole, $step;
+# As docs/internals.md asks: strong locks first, all at once, giving way to who holds them.
+append_to_file($step, <<'SQL');
+DO LANGUAGE plpgsql $locks$
+DECLARE
+	usual text := pg_catalog.current_setting('lock_timeout');
+BEGIN
+	PERFORM pg_catalog.set_config('lock_timeout', '50ms', true);
+	LOOP
+		BEGIN
+			LOCK TABLE outbox.queues, outbox.pending IN ACCESS EXCLUSIVE MODE;
+			EXIT;
+		EXCEPTION WHEN lock_not_available THEN
+			PERFORM pg_catalog.pg_sleep(0.01);
+		END;
+	END LOOP;
+	PERFORM pg_catalog.set_config('lock_timeout', usual, true);
+END
+$locks$;
+ALTER TABLE outbox.queues ADD COLUMN note text DEFAULT 'none';
+COMMENT ON COLUMN outbox.queues.note IS 'a note';
+ALTER TABLE outbox.pending ADD COLUMN note text;
+COMMENT ON COLUMN outbox.pending.note IS 'a note';
+CREATE OR REPLACE VIEW outbox.sequences AS
+	SELECT queue, partition_key, max(upto) + 1 AS next_sequence_id, count(*) AS versions
+	FROM outbox.key_numbers GROUP BY queue, partition_key;
+COMMENT ON COLUMN outbox.sequences.versions IS 'rows behind it';
+CREATE FUNCTION outbox.note(queue text) RETURNS text LANGUAGE sql STABLE
+	BEGIN ATOMIC SELECT q.note FROM outbox.queues q WHERE q.queue = note.queue; END;
+COMMENT ON FUNCTION outbox.note(text) IS 'the note of a queue';
+ALTER FUNCTION outbox.note(text) OWNER TO outbox_owner;
+REVOKE ALL ON FUNCTION outbox.note(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION outbox.note(text) TO outbox_operator;
+SQL
+
+# The same in the complete script, each thing in its place.
+my $script = slurp_file("$folder/outbox--$old.sql");
+
+sub edit
+{
+	my ($pattern, $replacement) = @_;
+
+	$script =~ s/$pattern/$replacement->()/es or die "nothing like $pattern in the install script";
+	return;
+}
+
+edit(qr/(CREATE TABLE outbox\.queues \(.*?\tcreated_at [^\n]*,\n)/s, sub { "$1\tnote text DEFAULT 'none',\n" });
+edit(qr/(COMMENT ON COLUMN outbox\.queues\.created_at [^\n]*\n)/s, sub { "$1COMMENT ON COLUMN outbox.queues.note IS 'a note';\n" });
+edit(qr/(CREATE TABLE outbox\.pending \(.*?\tlease_expires_at timestamptz,\n)/s, sub { "$1\tnote text,\n" });
+edit(qr/(COMMENT ON COLUMN outbox\.pending\.created_at [^\n]*\n)/s, sub { "$1COMMENT ON COLUMN outbox.pending.note IS 'a note';\n" });
+edit(qr/CREATE VIEW outbox\.sequences AS\n.*?OFFSET 0;[^\n]*\n/s, sub { <<'SQL' });
+CREATE VIEW outbox.sequences AS
+	SELECT queue, partition_key, max(upto) + 1 AS next_sequence_id, count(*) AS versions
+	FROM outbox.key_numbers GROUP BY queue, partition_key;
+COMMENT ON COLUMN outbox.sequences.versions IS 'rows behind it';
+CREATE FUNCTION outbox.note(queue text) RETURNS text LANGUAGE sql STABLE
+	BEGIN ATOMIC SELECT q.note FROM outbox.queues q WHERE q.queue = note.queue; END;
+COMMENT ON FUNCTION outbox.note(text) IS 'the note of a queue';
+SQL
+edit(qr/outbox\.reset_stats\(\)\nTO outbox_operator;\n/s, sub { "outbox.reset_stats(), outbox.note(text)\nTO outbox_operator;\n" });
+append_to_file($whole, $script);
+
+# ---------------------------------------------------------------- what it leaves
+
+# What pg_upgrade would make there: every object of the extension, without OIDs.
+sub written_out
+{
+	my ($db) = @_;
+	my ($out, $err) = ('', '');
+
+	IPC::Run::run([ 'pg_dump', '--binary-upgrade', '--schema-only', $node->connstr($db) ], '>', \$out, '2>', \$err) or die $err;
+	return [ grep { /\S/ && !/^--|^\\(?:un)?restrict |binary_upgrade_(?:set_next|set_missing_value|create_empty_extension)|relfrozenxid|relminmxid|^WHERE oid = / } split /\n/, $out ];
+}
+
+sub is_like_fresh
+{
+	my ($db, $version) = @_;
+	my $fresh = "fresh_$db";
+
+	$node->safe_psql('postgres', "CREATE DATABASE $fresh");
+	$node->safe_psql($fresh, "CREATE EXTENSION outbox VERSION '$version'");
+	is($node->safe_psql($db, q{SELECT extversion FROM pg_extension WHERE extname = 'outbox'}), $version, "$db: version $version");
+	is_deeply(membership($node, $db, 'outbox'), membership($node, $fresh, 'outbox'), "$db: as if made new, by what belongs to it");
+	is_deeply(catalogue($node, $db), catalogue($node, $fresh), '... by its tables');
+	cmp_ok(scalar(@{ written_out($db) }), '>', 1000, '... by pg_dump, which writes it all out');
+	is_deeply(written_out($db), written_out($fresh), '... equally');
+	is($node->safe_psql($db, q{SELECT object, problem FROM outbox.check() WHERE severity = 'error'}), '', '... and check() finds nothing');
+	return $node->safe_psql('postgres', "DROP DATABASE $fresh");
+}
+
+my ($default) = slurp_file("$folder/outbox.control") =~ /^default_version = '(.*)'/m;
+my @released = sort grep { !/next/ } map { m{/outbox--([0-9][^/]*)\.sql$} && $1 !~ /--/ ? $1 : () } glob "$folder/outbox--*.sql";
+
+cmp_ok(scalar(@released), '>=', 1, "released: @released");
+foreach my $case ((map { [ $_, $default ] } grep { $_ ne $default } @released), [ $old, $new ])
+{
+	my ($from, $to) = @$case;
+	my $db = "updated_from_$from" =~ s/\W/_/gr;
+
+	$node->safe_psql('postgres', "CREATE DATABASE $db");
+	$node->safe_psql($db, "CREATE EXTENSION outbox VERSION '$from'; ALTER EXTENSION outbox UPDATE TO '$to'");
+	is_like_fresh($db, $to);
+}
+
+# ---------------------------------------------------------------- under load
+
+$node->safe_psql('postgres', 'CREATE DATABASE busy');
+$node->safe_psql('busy', qq{
+	CREATE EXTENSION outbox VERSION '$old';
+	SELECT outbox.maintain();
+	SELECT outbox.create_queue('load', ordering => 'numbered', lease => '1 second', repair_delay => '0');
+	SELECT outbox.create_queue('held');
+	SELECT outbox.enqueue('held', '1', 'held') FROM generate_series(1, 2);
+	CREATE TABLE held AS SELECT outbox_id, lease_token FROM outbox.claim('holder', 1, '1 day', ARRAY['held']);
+	CREATE TABLE business (id bigint GENERATED ALWAYS AS IDENTITY, key text, number bigint);
+	CREATE VIEW mine AS SELECT outbox_id, event_type, next_attempt_at FROM outbox.messages JOIN outbox.pending USING (outbox_id);
+	CREATE FUNCTION produce(chosen text) RETURNS void LANGUAGE sql AS \$\$
+		INSERT INTO business (key, number) SELECT chosen, sequence_id FROM outbox.enqueue('load', '1', 'load', partition_key => chosen)
+	\$\$;
+	CREATE FUNCTION work(who text, n int, outcome int) RETURNS bigint LANGUAGE sql AS \$\$
+		WITH held AS MATERIALIZED (SELECT * FROM outbox.claim(who, n, queues => ARRAY['load'])), these AS MATERIALIZED (
+			SELECT array_agg(outbox_id) AS ids, array_agg(lease_token) AS tokens,
+				array_agg((ARRAY['DISPATCHED', 'RETRYABLE', 'FAILED'])[1 + (outcome + sequence_id) % 3]) AS states,
+				array_agg(interval '0') AS delays
+			FROM held HAVING count(*) > 0)
+		SELECT count(c.attempt_no) FROM these, outbox.complete_batch(who, ids, tokens, states, retry_delays => delays) c
+	\$\$});
+my $pid = wait_for_worker($node, database => 'busy');
+my $from = log_size($node);
+my $load_script = $node->basedir . '/load.sql';
+
+append_to_file($load_script, q{
+\set key random(1, 5)
+\set n random(1, 4)
+\set outcome random(0, 1000)
+SELECT produce('key ' || :key), produce('key ' || :key);
+SELECT work('w' || :client_id, :n, :outcome);
+SELECT outbox.claim('leaves it', 1, '100 ms', ARRAY['load']);
+SELECT count(*) FROM outbox.repair_expired_leases(10);
+});
+my ($out, $err) = ('', '');
+my $load = IPC::Run::start(
+	[ 'pgbench', '-n', '-c', '4', '-j', '1', '-T', '600', '--random-seed', $seed, '-f', $load_script, $node->connstr('busy') ],
+	'<', \undef, '>', \$out, '2>', \$err);
+
+# Until so many more have been produced.
+sub load_goes_on
+{
+	my $wanted = 100 + $node->safe_psql('busy', 'SELECT count(*) FROM business');
+
+	return $node->poll_query_until('busy', "SELECT count(*) >= $wanted FROM business") || die "no load: $err";
+}
+
+load_goes_on();
+my $holder = session($node, database => 'busy');
+my $updater = session($node, database => 'busy');
+
+$holder->query_safe(q{BEGIN; SELECT outbox.claim('open', 1, '1 day', ARRAY['held'])});
+start_query($updater, "ALTER EXTENSION outbox UPDATE TO '$new'");
+$node->poll_query_until('busy', "SELECT count(*) > 0 FROM pg_locks WHERE pid = $updater->{outbox_pid} AND NOT granted") or die 'the update waits for nobody';
+load_goes_on();
+pass('an update that waits for an open claim lets the others work');
+is($node->safe_psql('busy', q{SELECT extversion FROM pg_extension WHERE extname = 'outbox'}), $old, '... and has not happened yet');
+$holder->query_safe('COMMIT');
+is_deeply([ result_of($updater) ], [ '', '' ], 'it is made as soon as that ends');
+is($node->safe_psql('busy', q{SELECT extversion FROM pg_extension WHERE extname = 'outbox'}), $new, '... under load');
+load_goes_on();
+$load->signal('INT');
+$load->finish;
+is(join("\n", $err =~ /^.*(?:ERROR|FATAL):.*$/mg), '', 'nobody noticed');
+$_->quit foreach $holder, $updater;
+
+is(worker_says($node, 'pid', 'busy'), $pid, 'the worker is the same');
+serves($node, 'busy', 'the worker serves the new version');
+is($node->safe_psql('busy', q{
+		SELECT count(*) FROM business b FULL JOIN (SELECT * FROM outbox.messages WHERE queue = 'load') m
+			ON m.partition_key = b.key AND m.sequence_id = b.number
+		WHERE b.id IS NULL OR m.outbox_id IS NULL}),
+	'0', 'each business row has its message, each message its row');
+is($node->safe_psql('busy', q{SELECT count(*) FROM held, outbox.complete(outbox_id, lease_token, 'holder', 'DISPATCHED')}), '1', 'a lease of before is completed');
+is($node->safe_psql('busy', q{SELECT count(*) FROM outbox.pending p, outbox.complete(p.outbox_id, lease_token, 'open', 'DISPATCHED') WHERE claimed_by = 'open'}), '1',
+	'... and one that the update waited for');
+is($node->safe_psql('busy', q{SELECT count(*) > 0 FROM mine}), 't', 'a view of a user is there');
+ok($node->poll_query_until('busy', q{
+		SELECT coalesce(sum(work('next', 1000, n)), 0) < 0 FROM generate_series(1, 4) n;
+		SELECT count(*) = 0 FROM outbox.pending WHERE queue = 'load'}, "f\nt"), 'everything goes on, to its end');
+consistent($node, 'consistent', 'busy');
+undamaged($node, 'nothing damaged', 'busy');
+logged($node, $from, 'an update');
+
+$node->stop('fast');
+done_testing();
