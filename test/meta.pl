@@ -1,7 +1,8 @@
 #!/usr/bin/perl
 #
 # META.json obeys the PGXN Meta Spec 1.0.0, and agrees with the control files: each
-# extension that it provides has one, and each that has one is provided.
+# extension that it provides has one, and each that has one is provided. And the tests that
+# test/public-bugs.md names are there.
 # Run in the root of the tree.
 
 use strict;
@@ -76,5 +77,25 @@ foreach my $phase (sort keys %{ $meta->{prereqs} // {} })
 is_deeply(\@bad, [], 'prereqs: phases, relations, names and versions');
 
 is($meta->{version}, $meta->{provides}{ $meta->{name} }{version}, 'version is that of the extension it names');
+
+my @reports = grep { /^\| B\d\d / } split /\n/, slurp('test/public-bugs.md');
+is(join(' ', map { substr $_, 2, 3 } @reports), join(' ', map { sprintf 'B%02d', $_ } 1 .. 40), 'public-bugs.md: each report, once');
+my @missing;
+foreach my $report (@reports)
+{
+	my @named = $report =~ /`((?:test|bench)\/[^`]+)`/g;
+	my %checks;
+
+	push @missing, "$report names no test" unless grep { /^test/ } @named;
+	push @missing, grep { !-e } @named;
+	push @{ $checks{$1} }, $2 while $report =~ /`(test\/[^`]+)`: `([^`]+)`/g;
+	foreach my $file (grep { -f } sort keys %checks)
+	{
+		my $text = slurp($file);
+
+		push @missing, map { "$file: $_" } grep { index($text, $_) < 0 } @{ $checks{$file} };
+	}
+}
+is_deeply(\@missing, [], '... with tests that are there, and checks that are in them');
 
 done_testing();

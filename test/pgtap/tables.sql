@@ -5,7 +5,7 @@ SET intervalstyle = 'postgres';
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(34);
+SELECT plan(35);
 
 CREATE FUNCTION pg_temp.columns(relation regclass) RETURNS TABLE (name text, type text, not_null boolean, value text) LANGUAGE sql AS $$
 	SELECT attname::text, format_type(atttypid, atttypmod), attnotnull, pg_get_expr(adbin, adrelid)
@@ -213,6 +213,9 @@ SELECT results_eq($$SELECT tgrelid::regclass::text COLLATE "C", tgname::text COL
 	('outbox.pending', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
 	('outbox.pending', 'pending_changed', 'AFTER INSERT OR DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.pending_changed()', 'A'),
 	('outbox.queues', 'merge_queue', 'BEFORE INSERT FOR EACH ROW EXECUTE FUNCTION outbox.merge_queue()', 'A')$$, 'the triggers');
+
+SELECT is_empty($$SELECT table_name, column_name FROM information_schema.columns
+	WHERE table_schema = 'outbox' AND data_type ~ '^(date|time)' AND data_type <> 'timestamp with time zone'$$, 'every time has its zone (B10)');
 
 -- What is there from the start.
 SELECT results_eq('SELECT queue, max_attempts, paused FROM outbox.queues', $$VALUES ('default' COLLATE "C", 20, false)$$, 'the queue default exists');

@@ -277,6 +277,29 @@ hear($listener, 'A');
 pass('... and so does the safety poll, after a reload of its interval');
 is_deeply([ grep { $_->[0] eq 'b' } @{ $listener->{heard} } ], [], '... and nothing that was rolled back');
 $node->safe_psql('postgres', q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending});
+
+# A listener that is gone with what it was told (B19).
+{
+	my $gone = listener($node);
+	my $pid = $gone->{session}->query('SELECT pg_backend_pid()');
+
+	$node->safe_psql('postgres', q{SELECT outbox.enqueue('e', '1', 'b')});
+	hear($gone, 'b');
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+	# psql finds out that its server is gone.
+	eval { $gone->{session}->quit };
+	my $next = listener($node);
+	foreach my $time ('the next listener is told', '... again and again')
+	{
+		$next->{heard} = [];
+		hear($next, 'b');
+		pass($time);
+	}
+	$node->safe_psql('postgres', q{SELECT c.attempt_no FROM outbox.claim('w', queues => '{b}') h, outbox.complete(h.outbox_id, h.lease_token, 'w', 'DISPATCHED') c});
+	heard($next);
+	is(heard($next), '', '... until somebody claims it');
+	$next->{session}->quit;
+}
 $producer->query_safe(q{BEGIN; SELECT outbox.enqueue('prepared', '1', 'b'); PREPARE TRANSACTION 'p'; ROLLBACK PREPARED 'p'});
 configure($node, 'outbox.poll_interval' => undef);
 $worker = wait_for_worker($node);
