@@ -151,15 +151,25 @@ report_left(const RepairScan *scan, const core::Uuid &id, const char *why, int s
 				(errcode(sqlstate), errmsg("could not repair the lease of message %s: %s", shown(id), why)));
 }
 
+bool
+nobody_enqueued()
+{
+	DatabaseSlot *database = my_database();
+
+	return database != nullptr && pg_atomic_read_u32(&database->enqueued) == 0;
+}
+
 // A restore fills the tables in any order, and what a row is to be judged by may come after
 // it: the attempts of its ledger; its queue, which is unknown until then, or what an install
-// script has made, and younger than its messages.
+// script has made, and younger than its messages. Nobody enqueues while it runs: once
+// somebody has, a young queue comes of a clock that stepped back, or of rows that were
+// imported.
 void
 check_is_complete(Work *work, const PendingRow *row)
 {
 	const Queue *queue = find_queue(work, row->queue);
 
-	if (queue == nullptr || row->created_at < queue->created_at)
+	if (queue == nullptr || (row->created_at < queue->created_at && nobody_enqueued()))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("its queue \"%s\" is %s", shown(row->queue), queue == nullptr ? "missing" : "younger than it")));
 	if (tried(work, row->id).attempts < row->attempt_count)

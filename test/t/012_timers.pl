@@ -162,6 +162,12 @@ $node->safe_psql('postgres', q{
 wait_until(q{SELECT count(*) = 1 FROM outbox.pending WHERE queue = 'paused' AND attempt_count = 1 AND lease_token IS NULL});
 pass('a lease in a paused queue is taken back as well');
 
+# Imported, or enqueued when the clock had stepped back. Somebody has enqueued: no restore.
+clear();
+$node->safe_psql('postgres', $born->('b', '300 ms') . q{UPDATE outbox.pending SET created_at = '2001-01-01' WHERE queue = 'b'});
+wait_until(q{SELECT count(*) = 1 FROM outbox.pending WHERE queue = 'b' AND attempt_count = 1 AND lease_token IS NULL});
+pass('a lease of a message older than its queue is taken back as well');
+
 # Renewed in time: not touched, though the worker wakes for what was announced first.
 clear();
 $node->safe_psql('postgres', $born->('a', '500 ms') . q{
