@@ -101,35 +101,38 @@ sub written_out
 	return [ grep { /\S/ && !/^--|^\\(?:un)?restrict |binary_upgrade_(?:set_next|set_missing_value|create_empty_extension)|relfrozenxid|relminmxid|^WHERE oid = / } split /\n/, $out ];
 }
 
-sub is_like_fresh
+# Updated, against made new.
+sub compare
 {
-	my ($db, $version) = @_;
-	my $fresh = "fresh_$db";
+	my ($extension, $from, $to) = @_;
+	my @other = $extension eq 'outbox' ? () : 'outbox';
 
-	$node->safe_psql('postgres', "CREATE DATABASE $fresh");
-	$node->safe_psql($fresh, "CREATE EXTENSION outbox VERSION '$version'");
-	is($node->safe_psql($db, q{SELECT extversion FROM pg_extension WHERE extname = 'outbox'}), $version, "$db: version $version");
-	is_deeply(membership($node, $db, 'outbox'), membership($node, $fresh, 'outbox'), "$db: as if made new, by what belongs to it");
-	is_deeply(catalogue($node, $db), catalogue($node, $fresh), '... by its tables');
-	cmp_ok(scalar(@{ written_out($db) }), '>', 1000, '... by pg_dump, which writes it all out');
-	is_deeply(written_out($db), written_out($fresh), '... equally');
-	is($node->safe_psql($db, q{SELECT object, problem FROM outbox.check() WHERE severity = 'error'}), '', '... and check() finds nothing');
-	return $node->safe_psql('postgres', "DROP DATABASE $fresh");
+	foreach my $db (qw(updated fresh))
+	{
+		$node->safe_psql('postgres', "CREATE DATABASE $db");
+		$node->safe_psql($db, "CREATE EXTENSION $_") foreach @other;
+	}
+	$node->safe_psql('updated', "CREATE EXTENSION $extension VERSION '$from'; ALTER EXTENSION $extension UPDATE TO '$to'");
+	$node->safe_psql('fresh', "CREATE EXTENSION $extension VERSION '$to'");
+	is($node->safe_psql('updated', "SELECT extversion FROM pg_extension WHERE extname = '$extension'"), $to, "$extension, from $from: version $to");
+	is_deeply(membership($node, 'updated', $extension), membership($node, 'fresh', $extension), '... as if made new, by what belongs to it');
+	is_deeply(catalogue($node, 'updated'), catalogue($node, 'fresh'), '... by its tables');
+	cmp_ok(scalar(@{ written_out('updated') }), '>', 1000, '... by pg_dump, which writes it all out');
+	is_deeply(written_out('updated'), written_out('fresh'), '... equally');
+	is($node->safe_psql('updated', q{SELECT object, problem FROM outbox.check() WHERE severity = 'error'}), '', '... and check() finds nothing');
+	$node->safe_psql('postgres', "DROP DATABASE $_") foreach qw(updated fresh);
+	return;
 }
 
-my ($default) = slurp_file("$folder/outbox.control") =~ /^default_version = '(.*)'/m;
-my @released = sort grep { !/next/ } map { m{/outbox--([0-9][^/]*)\.sql$} && $1 !~ /--/ ? $1 : () } glob "$folder/outbox--*.sql";
-
-cmp_ok(scalar(@released), '>=', 1, "released: @released");
-foreach my $case ((map { [ $_, $default ] } grep { $_ ne $default } @released), [ $old, $new ])
+foreach my $extension (qw(outbox outbox_payment outbox_m10))
 {
-	my ($from, $to) = @$case;
-	my $db = "updated_from_$from" =~ s/\W/_/gr;
+	my ($present) = slurp_file("$folder/$extension.control") =~ /^default_version = '(.*)'/m;
+	my @released = sort map { m{/$extension--([\d.]+)\.sql$} ? $1 : () } glob "$folder/$extension--*.sql";
 
-	$node->safe_psql('postgres', "CREATE DATABASE $db");
-	$node->safe_psql($db, "CREATE EXTENSION outbox VERSION '$from'; ALTER EXTENSION outbox UPDATE TO '$to'");
-	is_like_fresh($db, $to);
+	ok((grep { $_ eq $present } @released), "$extension: versions @released, at present $present");
+	compare($extension, $_, $present) foreach grep { $_ ne $present } @released;
 }
+compare('outbox', $old, $new);
 
 # ---------------------------------------------------------------- under load
 
