@@ -163,6 +163,7 @@ begin_at_floor(FloorScan *scan, Floor *floor, TimestampTz made, TimestampTz remo
 		return Min(made, at);
 	scan->floor = floor;
 	scan->most = removed;
+	OUTBOX_STOP_POINT("raise_before_emptied");
 	pg_atomic_exchange_u64(&floor->noted, static_cast<uint64>(DT_NOEND));
 	scan->began_at = announced(&floor->at);
 	return Min(made, scan->began_at);
