@@ -2,10 +2,10 @@
 #
 # Runs tests that speak TAP, shows what failed, and writes the counts to a file:
 #
-#   tap_count.pl COUNTS [--comments] [--exec WORD]... FILE...
+#   tap_count.pl COUNTS [--comments] [--jobs N] [--exec WORD]... FILE...
 #   tap_count.pl COUNTS [--comments] --command NAME WORD...
 #
-# The first form runs each FILE with the words before it, the second one command.
+# The first form runs each FILE with the words before it, N at a time, the second one command.
 # First line of COUNTS: passed, failed, skipped; then the names of the files that
 # did not succeed. A file that failed otherwise than by a test (no plan, too few
 # tests, killed) counts one more failure.
@@ -24,6 +24,7 @@ while (@ARGV)
 {
 	my $word = shift;
 	if ($word eq '--comments') { $options{comments} = 1; }
+	elsif ($word eq '--jobs') { $options{jobs} = shift; }
 	elsif ($word eq '--exec') { push @exec, shift; }
 	elsif ($word eq '--command')
 	{
