@@ -54,7 +54,8 @@ PG_CPPFLAGS += -DOUTBOX_STOP_POINTS
 SHLIB_EXPORTS = stop_points.txt
 endif
 ifneq (,$(SANITIZE))
-PG_CXXFLAGS += -fsanitize=$(SANITIZE)
+# Our own sums must not overflow, though the server is built to bear it.
+PG_CXXFLAGS += -fsanitize=$(SANITIZE) -fno-wrapv
 SHLIB_LINK  += -fsanitize=$(SANITIZE)
 endif
 

@@ -126,7 +126,7 @@ bool Values::expected(const std::string &name, const Type &type, size_t i, std::
 	else if (type.name == "jsonb" && names("payload") && once_in(2))
 		*value = payment;
 	else if (type.category == 'S' && names("queue"))
-		*value = queues.empty() || once_in(10) ? text() : one_of(queues);
+		*value = once_in(10) ? text() : queues.empty() || once_in(4) ? "q" + std::to_string(below(8)) : one_of(queues);
 	else if (type.category == 'S' && names("key"))
 		*value = "key " + std::to_string(below(30));
 	else if (type.category == 'S' && names("id"))
