@@ -8,6 +8,7 @@
 use strict;
 use warnings;
 
+use Digest::SHA;
 use JSON::PP;
 use Test::More;
 
@@ -77,6 +78,10 @@ foreach my $phase (sort keys %{ $meta->{prereqs} // {} })
 is_deeply(\@bad, [], 'prereqs: phases, relations, names and versions');
 
 is($meta->{version}, $meta->{provides}{ $meta->{name} }{version}, 'version is that of the extension it names');
+
+my %released = map { reverse /^([0-9a-f]{64})  (.+)$/ } split /\n/, slurp('sql/released.sha256');
+cmp_ok(scalar(keys %released), '>', 0, 'some scripts are released');
+is(Digest::SHA->new(256)->addfile("sql/$_")->hexdigest, $released{$_}, "$_ is as it was released") foreach sort keys %released;
 
 my @reports = grep { /^\| B\d\d / } split /\n/, slurp('test/public-bugs.md');
 is(join(' ', map { substr $_, 2, 3 } @reports), join(' ', map { sprintf 'B%02d', $_ } 1 .. 40), 'public-bugs.md: each report, once');
