@@ -4,22 +4,32 @@
 #   make STOP_POINTS=1      builds it for tests that stop processes at certain places
 #   make install            installs it            make SANITIZE=undefined   with UBSan
 #   make check              all tests, through test/run
+#   make history MINUTES=30 the history checker (test/history) for so long; SEED=... and
+#                           ROUNDS=1 repeat a round that failed
+#   make history-mutants    shows that it notices what breaks the extension
 #   make installcheck       regression and isolation tests on a running, installed server
 #   PG_CONFIG=...           chooses the server
 
 PG_CONFIG ?= pg_config
 MODULE_big = outbox
 
-ifneq (,$(filter check,$(MAKECMDGOALS)))
+tests := check history history-mutants
 
-# PGXS has a target of this name that only says that it does nothing, and it
-# cannot be overridden quietly; so PGXS is left out when this one is asked for.
-# Other goals of the same command are made first.
-others := $(filter-out check,$(MAKECMDGOALS))
-.PHONY: check $(others)
+ifneq (,$(filter $(tests),$(MAKECMDGOALS)))
+
+# PGXS has a target named check that only says that it does nothing, and it
+# cannot be overridden quietly; so PGXS is left out when tests are asked for, which
+# may have to install it. Other goals of the same command are made first.
+others := $(filter-out $(tests),$(MAKECMDGOALS))
+.PHONY: $(tests) $(others)
 .NOTPARALLEL:
 check: $(others)
 	test/run
+# What is given on the command line is in its environment.
+history: $(others)
+	OUTBOX_TIMEOUT=$$(($(or $(MINUTES),30) * 60 + 1800)) test/run history
+history-mutants: $(others)
+	test/history/try_mutants
 ifneq (,$(others))
 $(others):
 	$(MAKE) $@

@@ -11,6 +11,7 @@
 namespace {
 
 constexpr Oid timestamptz_oid = 1184;
+const char *const no_sqlstate = "no SQLSTATE";
 
 void ignore_notice(void *, const PGresult *) {}
 
@@ -21,7 +22,7 @@ Answer read_result(const PGresult *result) {
 		const char *sqlstate = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 		const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 
-		answer.sqlstate = sqlstate != nullptr ? sqlstate : "no SQLSTATE";
+		answer.sqlstate = sqlstate != nullptr ? sqlstate : no_sqlstate;
 		answer.message = message != nullptr ? message : PQresultErrorMessage(result);
 		return answer;
 	}
@@ -90,7 +91,8 @@ Answer Connection::receive() {
 		last = read_result(result);
 		PQclear(result);
 	}
-	if (PQstatus(conn) != CONNECTION_OK)
+	// An error of libpq's own has no SQLSTATE.
+	if (PQstatus(conn) != CONNECTION_OK || last.sqlstate == no_sqlstate)
 		broken("receive");
 	return last;
 }

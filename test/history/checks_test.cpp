@@ -1,0 +1,486 @@
+// The checks must object to histories that are wrong, each for its own reason, and to
+// nothing in one that is right: that is written down here, and each case changes a line or
+// two of it. In these lines blanks stand for tabs, and times are small.
+
+#include <algorithm>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include "checks.h"
+
+namespace {
+
+// m1 is delivered, m2 at the second try, m4 after a lost lease, m5 is cancelled and replayed
+// as m6, which is given back once; m3 is rolled back.
+const char *const right = R"(1 d 0 queue queue=plain max_attempts=3
+10 p 1 begin auto=1
+10 p 1 call n=1 verb=enqueue
+10 p 1 item n=1 queue=plain tag=t1
+12 p 1 row n=1 created=1 id=m1
+12 p 1 ok n=1
+13 p2 1 begin auto=0
+13 p2 1 call n=1 verb=enqueue
+13 p2 1 item n=1 partition_key=a queue=numbered tag=t2
+14 p2 1 row n=1 created=1 id=m2 number=1
+14 p2 1 ok n=1
+15 p2 1 commit
+16 p2 1 ended as=committed
+17 p 3 begin auto=0
+17 p 3 call n=1 verb=enqueue
+17 p 3 item n=1 queue=plain tag=t3
+18 p 3 row n=1 created=1 id=m3
+18 p 3 ok n=1
+19 p 3 rollback
+19 p 3 ended as=rolledback
+20 p 4 begin auto=1
+20 p 4 call n=1 verb=enqueue
+20 p 4 item key=k n=1 queue=plain tag=t4
+21 p 4 row n=1 created=1 id=m4
+21 p 4 ok n=1
+22 p 5 begin auto=1
+22 p 5 call n=1 verb=enqueue
+22 p 5 item key=k n=1 queue=plain tag=t4b
+23 p 5 row n=1 created=0 id=m4
+23 p 5 ok n=1
+24 q 1 begin auto=0
+24 q 1 call n=1 verb=enqueue
+24 q 1 item n=1 partition_key=a queue=numbered tag=t5
+25 q 1 row n=1 created=1 id=m5 number=2
+25 q 1 ok n=1
+26 q 1 prepare gid=c/q/1
+26 q 1 ended as=prepared
+27 f 1 begin auto=1
+27 f 1 call as=commit gid=c/q/1 n=1 verb=finish
+28 f 1 ok n=1
+40 w 1 begin auto=1
+40 w 1 call batch=4 n=1 verb=claim worker=w
+41 w 1 row expires=1000 id=m1 n=1 tag=t1 token=k1
+41 w 1 row expires=1000 id=m2 n=1 tag=t2 token=k2
+41 w 1 row expires=1000 id=m4 n=1 tag=t4 token=k4
+41 w 1 row expires=1000 id=m5 n=1 tag=t5 token=k5
+41 w 1 ok n=1
+42 w 2 begin auto=1
+42 w 2 call n=1 verb=complete worker=w
+42 w 2 item id=m1 n=1 reference=w:1 state=DISPATCHED token=k1
+43 w 2 row n=1 no=1 recorded=DISPATCHED
+43 w 2 ok n=1
+44 w 3 begin auto=1
+44 w 3 call n=1 verb=complete_batch worker=w
+44 w 3 item id=m2 n=1 reference=w:2 state=RETRYABLE token=k2
+44 w 3 item id=m1 n=1 reference=w:3 state=FAILED token=k1
+45 w 3 row id=m2 n=1 no=1 recorded=RETRYABLE
+45 w 3 row error=P7002 id=m1 n=1 no=1 recorded=DISPATCHED
+45 w 3 ok n=1
+46 o 1 begin auto=0
+46 o 1 call id=m5 n=1 reason=no verb=cancel
+47 o 1 row n=1 no=1
+47 o 1 ok n=1
+48 o 1 commit
+49 o 1 ended as=committed
+50 o 2 begin auto=1
+50 o 2 call id=m5 n=1 verb=replay
+51 o 2 row id=m6 n=1
+51 o 2 ok n=1
+52 o 3 begin auto=1
+52 o 3 call n=1 verb=stats
+53 o 3 row enqueued=5 n=1 queue=plain stats_reset=x
+53 o 3 ok n=1
+54 v 1 begin auto=1
+54 v 1 call batch=1 n=1 verb=claim worker=v
+55 v 1 row expires=1005 id=m6 n=1 tag=t5 token=k6
+55 v 1 ok n=1
+56 v 2 begin auto=1
+56 v 2 call n=1 verb=renew worker=v
+56 v 2 item id=m6 n=1 token=k6
+57 v 2 row expires=1010 id=m6 n=1
+57 v 2 ok n=1
+58 v 3 begin auto=1
+58 v 3 call n=1 verb=release worker=v
+58 v 3 item id=m6 n=1 token=k6
+59 v 3 row id=m6 n=1
+59 v 3 ok n=1
+1100 r 1 begin auto=1
+1100 r 1 call n=1 verb=repair worker=r
+1102 r 1 row id=m4 lost_by=w n=1 no=1 state=ZOMBIE_REQUEUE
+1102 r 1 ok n=1
+1103 o 4 begin auto=1
+1103 o 4 call n=1 verb=stats
+1104 o 4 row enqueued=6 n=1 queue=plain stats_reset=x
+1104 o 4 ok n=1
+1110 w 4 begin auto=1
+1110 w 4 call batch=9 n=1 verb=claim worker=w
+1111 w 4 row expires=2000 id=m2 n=1 tag=t2 token=k22
+1111 w 4 row expires=2000 id=m4 n=1 tag=t4 token=k42
+1111 w 4 row expires=2000 id=m6 n=1 tag=t5 token=k62
+1111 w 4 ok n=1
+1112 w 5 begin auto=0
+1112 w 5 call n=1 verb=complete_batch worker=w
+1112 w 5 item id=m2 n=1 reference=w:4 state=DISPATCHED token=k22
+1112 w 5 item id=m4 n=1 reference=w:5 state=DISPATCHED token=k42
+1112 w 5 item id=m6 n=1 reference=w:6 state=DISPATCHED token=k62
+1113 w 5 row id=m2 n=1 no=2 recorded=DISPATCHED
+1113 w 5 row id=m4 n=1 no=2 recorded=DISPATCHED
+1113 w 5 row id=m6 n=1 no=1 recorded=DISPATCHED
+1113 w 5 ok n=1
+1114 w 5 commit
+1115 w 5 ended as=committed
+2000 d 0 message id=m1 queue=plain tag=t1
+2000 d 0 message id=m2 number=1 partition_key=a queue=numbered tag=t2
+2000 d 0 message id=m4 key=k queue=plain tag=t4
+2000 d 0 message id=m5 number=2 partition_key=a queue=numbered tag=t5
+2000 d 0 message id=m6 number=3 partition_key=a queue=numbered replay_of=m5 tag=t5
+2000 d 0 attempt created_at=42 id=m1 no=1 reference=w:1 state=DISPATCHED token=k1 worker=w
+2000 d 0 attempt created_at=44 id=m2 no=1 reference=w:2 state=RETRYABLE token=k2 worker=w
+2000 d 0 attempt created_at=1112 id=m2 no=2 reference=w:4 state=DISPATCHED token=k22 worker=w
+2000 d 0 attempt created_at=1101 error_code=LEASE_EXPIRED id=m4 no=1 state=ZOMBIE_REQUEUE token=k4 worker=w
+2000 d 0 attempt created_at=1112 id=m4 no=2 reference=w:5 state=DISPATCHED token=k42 worker=w
+2000 d 0 attempt created_at=47 error_code=CANCELLED error_message=no id=m5 no=1 state=FAILED token=k5 worker=w
+2000 d 0 attempt created_at=1112 id=m6 no=1 reference=w:6 state=DISPATCHED token=k62 worker=w
+)";
+
+// All lines with the first text in them; replaced by the second, or gone where it is empty.
+struct Edit {
+	std::string from, to;
+};
+
+std::string edited(const std::vector<Edit> &edits) {
+	std::istringstream in(right);
+	std::string line, text;
+	std::vector<bool> used(edits.size());
+
+	while (std::getline(in, line)) {
+		for (size_t i = 0; i < edits.size(); i++) {
+			size_t at = line.find(edits[i].from);
+
+			if (at == std::string::npos)
+				continue;
+			used[i] = true;
+			line = edits[i].to.empty() ? "" : line.replace(at, edits[i].from.size(), edits[i].to);
+		}
+		text += line + "\n";
+	}
+	EXPECT_EQ(std::count(used.begin(), used.end(), false), 0) << "an edit changes nothing";
+	return text;
+}
+
+Violations check_text(std::string text) {
+	std::replace(text.begin(), text.end(), ' ', '\t');
+
+	std::istringstream in(text);
+	std::vector<Event> events = read_events(in);
+
+	std::stable_sort(events.begin(), events.end(),
+					 [](const Event &a, const Event &b) { return a.at < b.at; });
+
+	History history = history_of(events);
+
+	return check(history);
+}
+
+std::string told(const Violations &found) {
+	std::string text;
+
+	for (const Violation &one : found)
+		text += one.rule + ": " + one.what + "\n";
+	return text;
+}
+
+struct Case {
+	const char *name;
+	std::vector<Edit> edits;
+	const char *more;     // lines
+	const char *expected; // of what is told; nothing: all is right
+};
+
+void PrintTo(const Case &one, std::ostream *out) {
+	*out << one.name;
+}
+
+class Checks : public testing::TestWithParam<Case> {};
+
+TEST_P(Checks, Say) {
+	const Case &one = GetParam();
+	std::string found = told(check_text(edited(one.edits) + one.more));
+
+	if (*one.expected == '\0')
+		EXPECT_EQ(found, "");
+	else
+		EXPECT_NE(found.find(one.expected), std::string::npos) << "told:\n" << found;
+}
+
+const Case messages[] = {
+	{"Right", {}, "", ""},
+	{"Lost",
+	 {{"message id=m1", ""}, {"id=m1 no=1 reference", ""}},
+	 "",
+	 "a committed message is lost"},
+	{"LostPrepared", {{"message id=m5", ""}}, "", "a committed message is lost"},
+	{"RolledBackIsThere",
+	 {},
+	 "2000 d 0 message id=m3 queue=plain tag=t3\n",
+	 "there that was not committed"},
+	{"SavepointIsThere",
+	 {{"15 p2 1 commit", "14 p2 1 undone from=1\n15 p2 1 commit"}},
+	 "",
+	 "there that was not committed"},
+	{"Nobodys", {}, "2000 d 0 message id=m9 queue=plain tag=t9\n", "nobody enqueued"},
+	{"RefusedIsThere",
+	 {{"12 p 1 row", ""}, {"12 p 1 ok n=1", "12 p 1 error n=1 sqlstate=57014"}},
+	 "",
+	 "there that was not committed"},
+	{"Twice", {}, "2000 d 0 message id=m9 queue=plain tag=t1\n", "a message is there twice"},
+	{"OtherTag",
+	 {{"message id=m1 queue=plain tag=t1", "message id=m1 queue=numbered tag=t1"}},
+	 "",
+	 "not what was enqueued"},
+	{"SeenUncommitted",
+	 {{"id=m6 n=1 tag=t5 token=k6", "id=m3 n=1 tag=t3 token=k6"}},
+	 "",
+	 "got a message that was not committed"},
+	{"SeenBeforeCommit",
+	 {{"15 p2 1 commit", "42 p2 1 commit"}, {"16 p2 1 ended", "43 p2 1 ended"}},
+	 "",
+	 "before its commit"},
+	{"SeenBeforeCommitPrepared",
+	 {{"27 f 1", "42 f 1"}, {"28 f 1", "43 f 1"}},
+	 "",
+	 "before its commit"},
+	{"OtherPayload",
+	 {{"id=m1 n=1 tag=t1 token=k1", "id=m1 n=1 tag=t2 token=k1"}},
+	 "",
+	 "got another payload"},
+	{"Pending", {{"attempt created_at=42", "pending id=m1"}}, "", "did not end"},
+	{"Left", {}, "1999 d 0 left id=m1\n", "next claim did not return it"},
+	// Nobody was told how it ended: both ways are right, but not half of each.
+	{"UnknownDone", {{"16 p2 1 ended as=committed", ""}}, "", ""},
+	{"UnknownUndone",
+	 {{"12 p 1 row", ""},
+	  {"12 p 1 ok", ""},
+	  {"message id=m1", ""},
+	  {"id=m1 no=1 reference", ""},
+	  {"id=m1 n=1 tag=t1", ""},
+	  {" w 2 ", ""},
+	  {"id=m1 n=1 reference=w:3", ""},
+	  {"error=P7002", ""}},
+	 "",
+	 ""},
+	{"UnknownHalf",
+	 {{"1115 w 5 ended", ""}, {"id=m6 no=1 reference=w:6", "id=m6 no=1 reference=w:7"}},
+	 "",
+	 "only a part of a transaction"},
+	{"UnknownNotCommitted",
+	 {{"15 p2 1 commit", ""}, {"16 p2 1 ended", ""}},
+	 "",
+	 "there that was not committed"},
+};
+
+const Case keys_numbers_replays[] = {
+	{"TwoOfAKey",
+	 {{"created=0 id=m4", "created=1 id=m9"}},
+	 "2000 d 0 message id=m9 key=k queue=plain tag=t4b\n",
+	 "keys: two messages of k"},
+	{"OtherAnswer",
+	 {{"created=0 id=m4", "created=0 id=m1"}},
+	 "",
+	 "k was answered with a message that is not its own"},
+	{"AnswerOfNothing",
+	 {{"created=0 id=m4", "created=0 id=m3"}},
+	 "",
+	 "k was answered with a message that is not its own"},
+	{"Gap", {{"id=m2 number=1", "id=m2 number=4"}}, "", "number 1 of a is missing"},
+	{"SameNumber", {{"number=2", "number=1"}}, "", "number 2 of a is missing"},
+	{"NoNumber", {{"message id=m2 number=1", "message id=m2"}}, "", "a key without a number"},
+	{"TooEarly",
+	 {{"15 p2 1 commit", "26 p2 1 commit"}, {"16 p2 1 ended", "27 p2 1 ended"}},
+	 "",
+	 "given before one below it was committed"},
+	{"ReplayLost", {{"message id=m6", ""}}, "", "a committed replay is lost"},
+	{"ReplayedTwice",
+	 {},
+	 "2000 d 0 message id=m7 number=4 partition_key=a queue=numbered replay_of=m5 tag=t5\n",
+	 "replayed twice"},
+	{"NobodyReplayed",
+	 {{"50 o 2 call id=m5", "50 o 2 call id=m1"}},
+	 "",
+	 "nobody asked for this replay"},
+	{"ReplayUndone",
+	 {{"51 o 2 ok n=1", "51 o 2 error n=1 sqlstate=57014"}},
+	 "",
+	 "a replay is there that was not committed"},
+};
+
+const Case ledger_reports[] = {
+	{"AttemptGap", {{"id=m1 no=1 reference", "id=m1 no=2 reference"}}, "", "attempts do not count"},
+	{"NoOutcome",
+	 {{"no=1 reference=w:1 state=DISPATCHED", "no=1 reference=w:1 state=RETRYABLE"}},
+	 "",
+	 "neither pending nor has it ended"},
+	{"TwoOutcomes",
+	 {{"no=1 reference=w:2 state=RETRYABLE", "no=1 reference=w:2 state=FAILED"}},
+	 "",
+	 "more than one outcome"},
+	{"OverCeiling", {{"max_attempts=3", "max_attempts=1"}}, "", "more attempts than max_attempts"},
+	{"NoMessage", {{"message id=m1", ""}}, "", "attempts without their message"},
+	{"AcceptedNotThere",
+	 {{"id=m2 no=1 reference", ""}, {"id=m2 no=2 reference", "id=m2 no=1 reference"}},
+	 "",
+	 "an accepted report is not in the ledger"},
+	{"OtherState",
+	 {{"45 w 3 row id=m2 n=1 no=1 recorded=RETRYABLE",
+	   "45 w 3 row id=m2 n=1 no=1 recorded=FAILED"}},
+	 "",
+	 "otherwise than it was answered"},
+	{"OtherThanMade",
+	 {{"id=m1 n=1 reference=w:1 state=DISPATCHED", "id=m1 n=1 reference=w:1 state=FAILED"}},
+	 "",
+	 "otherwise than it was made"},
+	{"RefusedIsThere",
+	 {{"id=m1 no=1 reference=w:1", "id=m1 no=1 reference=w:3"}},
+	 "",
+	 "a refused report is in the ledger"},
+	{"RolledBackIsThere",
+	 {{"1114 w 5 commit", "1114 w 5 rollback"},
+	  {"1115 w 5 ended as=committed", "1115 w 5 ended as=rolledback"}},
+	 "",
+	 "a report is in the ledger that was not committed"},
+	{"NobodyReported",
+	 {{"id=m1 no=1 reference=w:1", "id=m1 no=1 reference=w:9"}},
+	 "",
+	 "nobody reported this attempt"},
+	{"ToldOfNothing",
+	 {{"row error=P7002 id=m1 n=1 no=1 recorded=DISPATCHED",
+	   "row error=P7002 id=m1 n=1 no=1 recorded=FAILED"}},
+	 "",
+	 "told of an attempt that is not there"},
+	{"CancelNotThere",
+	 {{"error_message=no", "error_message=other"}},
+	 "",
+	 "a cancelled message has no such attempt"},
+	{"NobodyCancelled",
+	 {{"48 o 1 commit", "48 o 1 rollback"},
+	  {"49 o 1 ended as=committed", "49 o 1 ended as=rolledback"}},
+	 "",
+	 "nobody cancelled"},
+	{"RepairNotThere",
+	 {{"row id=m4 lost_by=w", "row id=m4 lost_by=v"}},
+	 "",
+	 "a repair is not in the ledger"},
+};
+
+const Case leases[] = {
+	{"SameToken", {{"tag=t5 token=k62", "tag=t5 token=k1"}}, "", "one token for two leases"},
+	{"EndedTwice",
+	 {},
+	 "2000 d 0 attempt created_at=1200 id=m6 no=2 reference=w:6 state=RETRYABLE token=k62 "
+	 "worker=w\n",
+	 "a lease ended twice"},
+	{"GivenBackAndLost",
+	 {{"id=m6 no=1 reference=w:6 state=DISPATCHED token=k62",
+	   "error_code=LEASE_EXPIRED id=m6 no=1 state=FAILED token=k6"}},
+	 "",
+	 "a lease ended twice"},
+	{"NoTrace", {{"58 v 3", ""}, {"59 v 3", ""}}, "", "a lease left no trace"},
+	{"NoTraceSynchronous",
+	 {{"58 v 3", ""}, {"59 v 3", ""}},
+	 "70 d 0 crash from=60\n",
+	 "a lease left no trace"},
+	{"AsyncTakenBack",
+	 {{"54 v 1 begin auto=1", "54 v 1 begin async=1 auto=1"}, {" v 2 ", ""}, {" v 3 ", ""}},
+	 "70 d 0 crash from=60\n",
+	 ""},
+	{"AsyncNoCrash",
+	 {{"54 v 1 begin auto=1", "54 v 1 begin async=1 auto=1"}, {" v 2 ", ""}, {" v 3 ", ""}},
+	 "50 d 0 crash from=40\n",
+	 "a lease left no trace"},
+	{"AsyncMadeDurable",
+	 {{"54 v 1 begin auto=1", "54 v 1 begin async=1 auto=1"}, {" v 2 ", ""}, {" v 3 ", ""}},
+	 "1300 d 0 crash from=1200\n",
+	 "a lease left no trace"},
+	{"RolledBackLease",
+	 {{"40 w 1 begin auto=1", "40 w 1 begin auto=0"}},
+	 "",
+	 "a lease that was rolled back changed something"},
+	{"OthersToken",
+	 {{"reference=w:1 state=DISPATCHED token=k1 worker=w",
+	   "reference=w:1 state=DISPATCHED token=k2 worker=w"}},
+	 "",
+	 "an attempt under another's token"},
+	{"TakenBackEarly",
+	 {{"created_at=1101", "created_at=900"}},
+	 "",
+	 "a lease was taken back before its time"},
+	{"TakenBackEarlyRenewed",
+	 {{"id=m6 no=1 reference=w:6 state=DISPATCHED token=k62",
+	   "error_code=LEASE_EXPIRED id=m6 no=1 state=FAILED token=k6"},
+	  {"created_at=1112 error_code", "created_at=1007 error_code"}},
+	 "",
+	 "a lease was taken back before its time"},
+	{"AcceptedLate",
+	 {{"1111 w 4 row expires=2000 id=m2", "1111 w 4 row expires=1112 id=m2"}},
+	 "",
+	 "a report was accepted though the lease was over"},
+	{"AcceptedLateByOtherClock",
+	 {},
+	 "60 d 0 clock from=90000000 to=90000000\n",
+	 "a report was accepted though the lease was over"},
+	{"InDoubtByAStep",
+	 {{"1111 w 4 row expires=2000 id=m2", "1111 w 4 row expires=1112 id=m2"}},
+	 "60 d 0 clock from=0 to=100\n",
+	 ""},
+	{"StaleAccepted",
+	 {},
+	 "1120 v 9 begin auto=1\n1120 v 9 call n=1 verb=renew worker=v\n1120 v 9 item id=m6 n=1 "
+	 "token=k6\n1121 v 9 row expires=3000 id=m6 n=1\n1121 v 9 ok n=1\n",
+	 "a stale token was accepted: a renewal"},
+	{"TwoAtATime",
+	 {{"id=m2 no=1 reference=w:2 state=RETRYABLE token=k2",
+	   "id=m2 no=1 reference=w:2 state=RETRYABLE token=k22"},
+	  {"id=m2 no=2 reference=w:4 state=DISPATCHED token=k22",
+	   "id=m2 no=2 reference=w:4 state=DISPATCHED token=k2"}},
+	 "",
+	 "two leases at a time"},
+	{"NobodysLease", {{"41 w 1 row expires=1000 id=m4", ""}}, "", "nobody was given this lease"},
+	{"LeaseOfLostAnswer",
+	 {{"41 w 1 row expires=1000 id=m4", ""}},
+	 "43 w 9 begin auto=1\n43 w 9 call batch=1 n=1 verb=claim worker=w\n",
+	 ""},
+	{"MoreThanAsked", {{"batch=9", "batch=2"}}, "", "more leases than asked"},
+};
+
+const Case others[] = {
+	{"CounterFalls",
+	 {{"enqueued=6", "enqueued=4"}},
+	 "",
+	 "enqueued of queue plain fell from 5 to 4"},
+	{"CounterReset",
+	 {{"enqueued=6 n=1 queue=plain stats_reset=x", "enqueued=0 n=1 queue=plain stats_reset=y"}},
+	 "",
+	 ""},
+	{"BadError",
+	 {{"12 p 1 row", ""}, {"12 p 1 ok n=1", "12 p 1 error n=1 sqlstate=40001"}},
+	 "",
+	 "enqueue failed with 40001"},
+	{"ClaimWaited",
+	 {{"55 v 1 ok n=1", "55 v 1 error n=1 sqlstate=55P03"}},
+	 "",
+	 "claim failed with 55P03"},
+	{"BadItem", {{"row error=P7002", "row error=23505"}}, "", "complete_batch answered with 23505"},
+	{"BadCommit",
+	 {{"16 p2 1 ended as=committed", "16 p2 1 ended as=error sqlstate=40001"}},
+	 "",
+	 "a transaction's end failed with 40001"},
+};
+
+std::string name_of(const testing::TestParamInfo<Case> &info) {
+	return info.param.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Messages, Checks, testing::ValuesIn(messages), name_of);
+INSTANTIATE_TEST_SUITE_P(KeysNumbersReplays, Checks, testing::ValuesIn(keys_numbers_replays),
+						 name_of);
+INSTANTIATE_TEST_SUITE_P(LedgerReports, Checks, testing::ValuesIn(ledger_reports), name_of);
+INSTANTIATE_TEST_SUITE_P(Leases, Checks, testing::ValuesIn(leases), name_of);
+INSTANTIATE_TEST_SUITE_P(Others, Checks, testing::ValuesIn(others), name_of);
+
+} // namespace

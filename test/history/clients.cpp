@@ -1,0 +1,277 @@
+// See clients.h: what all clients share, and those that have little to do.
+
+#include "clients.h"
+
+#include <csignal>
+#include <ctime>
+#include <memory>
+#include <stdexcept>
+
+namespace {
+
+volatile std::sig_atomic_t asked_to_stop = 0;
+
+void stop(int) {
+	asked_to_stop = 1;
+}
+
+class Repairer : public Actor {
+public:
+	using Actor::Actor;
+	void step(Session &session) override {
+		bool alone = random.chance(60);
+
+		pause_ms(random.between(5, 60));
+		if (!alone)
+			session.begin(isolation());
+		session.call("repair", {{"worker", client.recorder.client()}},
+					 "SELECT outbox_id AS id, attempt_no AS no, state, lost_by FROM "
+					 "outbox.repair_expired_leases(" +
+						 std::to_string(random.between(1, 20)) + ", " +
+						 quoted(client.recorder.client()) + ")");
+		if (!alone)
+			end_somehow(session);
+	}
+};
+
+class Finisher : public Actor {
+public:
+	using Actor::Actor;
+	void step(Session &session) override {
+		pause_ms(random.between(20, 200));
+		finish_prepared(session);
+	}
+};
+
+class Operator : public Actor {
+public:
+	using Actor::Actor;
+	void step(Session &session) override {
+		pause_ms(random.between(5, 40));
+		look_at_counters(session);
+		if (!paused.empty() && random.chance(50)) {
+			session.call("resume", {{"queue", paused}},
+						 "SELECT outbox.resume(" + quoted(paused) + ")");
+			paused.clear();
+		} else if (random.chance(4)) {
+			paused = random.pick(std::vector<std::string>{"plain", "numbered"});
+			session.call("pause", {{"queue", paused}},
+						 "SELECT outbox.pause(" + quoted(paused) + ")");
+		} else if (random.chance(30))
+			cancel(session);
+		else if (random.chance(30))
+			replay(session);
+		else if (random.chance(2))
+			session.call("reset", {}, "SELECT outbox.reset_stats()");
+		else if (random.chance(2))
+			session.call("maintain", {}, "SELECT count(*) AS actions FROM outbox.maintain()");
+	}
+
+private:
+	std::string paused;
+
+	void look_at_counters(Session &session) {
+		session.call(
+			"stats", {},
+			"SELECT queue, stats_reset, enqueued, duplicates, claim_batches, claimed, "
+			"dispatched, failed, retryable, zombie_requeue, leases_lost, repaired, cancelled, "
+			"notified, optimistic, optimistic_delivered, optimistic_retried, optimistic_failed, "
+			"optimistic_lost, latency_sum_ms FROM outbox.stats WHERE stats_reset IS NOT NULL");
+	}
+
+	static std::string one(Session &session, const std::string &sql) {
+		Answer answer = session.ask(sql);
+
+		return answer.ok() && !answer.rows.empty() ? *answer.rows[0][0] : "";
+	}
+
+	void cancel(Session &session) {
+		std::string id = one(session, "SELECT outbox_id FROM outbox.pending ORDER BY "
+									  "md5(outbox_id::text || clock_timestamp()) LIMIT 1");
+		std::string reason = session.name() + " does not want it";
+		bool force = random.chance(50);
+
+		if (id.empty())
+			return;
+		session.begin(isolation());
+		session.call("cancel", {{"id", id}, {"force", force ? "1" : "0"}, {"reason", reason}},
+					 "SELECT outbox.cancel(" + quoted(id) + ", " + quoted(reason) +
+						 (force ? ", true" : "") + ") AS no");
+		end_somehow(session);
+	}
+
+	void replay(Session &session) {
+		std::string id = one(
+			session,
+			"SELECT outbox_id FROM outbox.dead_letters JOIN outbox.messages m USING (outbox_id) "
+			"WHERE m.payload->>'tag' LIKE " +
+				quoted(client.round + ".%") +
+				" ORDER BY md5(outbox_id::text || clock_timestamp()) LIMIT 1");
+
+		if (id.empty())
+			return;
+		session.begin(isolation());
+		session.call("replay", {{"id", id}}, "SELECT outbox.replay(" + quoted(id) + ") AS id");
+		end_somehow(session);
+	}
+};
+
+std::unique_ptr<Actor> make_actor(const std::string &kind, Client &client) {
+	if (kind == "producer")
+		return make_producer(client);
+	if (kind == "worker")
+		return make_worker(client);
+	if (kind == "repairer")
+		return std::make_unique<Repairer>(client);
+	if (kind == "operator")
+		return std::make_unique<Operator>(client);
+	if (kind == "finisher")
+		return std::make_unique<Finisher>(client);
+	throw std::runtime_error("no such client: " + kind);
+}
+
+std::string array_of(const std::vector<std::string> &items, const std::string &type) {
+	std::string text = "'{";
+
+	for (size_t i = 0; i < items.size(); i++)
+		text += (i > 0 ? "," : "") + items[i];
+	return text + "}'::" + type + "[]";
+}
+
+} // namespace
+
+void pause_ms(int ms) {
+	timespec time = {ms / 1000, ms % 1000 * 1000000L};
+
+	nanosleep(&time, nullptr);
+}
+
+bool stopping() {
+	return asked_to_stop != 0;
+}
+
+std::string Actor::isolation() {
+	return random.pick(std::vector<std::string>{"READ COMMITTED", "READ COMMITTED",
+												"REPEATABLE READ", "SERIALIZABLE"});
+}
+
+Actor::Ended Actor::end_somehow(Session &session) {
+	int how = random.below(100);
+
+	if (random.chance(30))
+		pause_ms(random.between(1, 30));
+	else if (random.chance(4))
+		pause_ms(random.between(200, 1200));
+	if (how < 70)
+		return session.commit() ? Ended::committed : Ended::rolled_back;
+	if (how < 88) {
+		session.rollback();
+		return Ended::rolled_back;
+	}
+
+	// Its name is unique, for the client's is.
+	std::string gid = (random.chance(70) ? "c/" : "r/") + session.name();
+
+	return session.prepare(gid) ? Ended::prepared : Ended::rolled_back;
+}
+
+int run_client(const std::string &kind, const std::string &round, const std::string &name,
+			   const std::string &file, uint64_t seed) {
+	struct sigaction action = {};
+	Recorder recorder(file, name);
+	Client client{recorder, Random(seed), round};
+	std::unique_ptr<Actor> actor = make_actor(kind, client);
+	bool async = kind == "worker" && client.random.chance(50);
+
+	action.sa_handler = stop;
+	sigaction(SIGTERM, &action, nullptr);
+	while (!stopping()) {
+		try {
+			Session session(recorder, async);
+
+			while (!stopping())
+				actor->step(session);
+		} catch (const Dead &) {
+			pause_ms(20);
+		}
+	}
+	return 0;
+}
+
+std::vector<Lease> leases_in(const Answer &answer) {
+	int id = answer.column("id"), token = answer.column("token");
+	std::vector<Lease> leases;
+
+	// enqueue_and_claim() gives no lease where claim() would not.
+	for (const Row &row : answer.rows)
+		if (row[static_cast<size_t>(token)])
+			leases.push_back({*row[static_cast<size_t>(id)], *row[static_cast<size_t>(token)]});
+	return leases;
+}
+
+std::vector<Lease> claim(Session &session, const std::string &worker, int batch, int lease_ms) {
+	return leases_in(
+		session.call("claim", {{"worker", worker}, {"batch", std::to_string(batch)}},
+					 "SELECT outbox_id AS id, lease_token AS token, (extract(epoch FROM "
+					 "lease_expires_at) * 1000000)::bigint AS expires, "
+					 "attempt_count AS count, queue, payload->>'tag' AS tag FROM outbox.claim(" +
+						 quoted(worker) + ", " + std::to_string(batch) + ", '" +
+						 std::to_string(lease_ms) + " ms', '{plain,numbered}')"));
+}
+
+static std::string next_reference(const Session &session) {
+	static int last = 0;
+
+	return session.client() + ":" + std::to_string(++last);
+}
+
+std::vector<Fields> items_of(const Session &session, const std::vector<Lease> &leases,
+							 const std::vector<std::string> &states) {
+	std::vector<Fields> items;
+
+	for (size_t i = 0; i < leases.size(); i++)
+		items.push_back({{"id", leases[i].id},
+						 {"token", leases[i].token},
+						 {"state", states[i]},
+						 {"reference", next_reference(session)}});
+	return items;
+}
+
+std::string column_of(const std::vector<Fields> &items, const std::string &name,
+					  const std::string &type) {
+	std::vector<std::string> values;
+
+	for (const Fields &item : items)
+		values.push_back(item.at(name));
+	return array_of(values, type);
+}
+
+std::string report_arguments(const std::string &worker, const std::vector<Fields> &items) {
+	return quoted(worker) + ", " + column_of(items, "id", "uuid") + ", " +
+		   column_of(items, "token", "uuid") + ", " +
+		   column_of(items, "state", "outbox.attempt_state") + ", " +
+		   column_of(items, "reference", "text");
+}
+
+Answer complete_batch(Session &session, const std::string &worker, const std::vector<Lease> &leases,
+					  const std::vector<std::string> &states) {
+	std::vector<Fields> items = items_of(session, leases, states);
+
+	return session.call(
+		"complete_batch", {{"worker", worker}},
+		"SELECT outbox_id AS id, attempt_no AS no, recorded, error FROM outbox.complete_batch(" +
+			report_arguments(worker, items) + ")",
+		items);
+}
+
+// One that somebody else is just finishing is busy or gone.
+void finish_prepared(Session &session) {
+	Answer gids =
+		session.ask("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()");
+
+	for (const Row &row : gids.rows) {
+		std::string as = (*row[0])[0] == 'c' ? "commit" : "rollback";
+
+		session.call("finish", {{"gid", *row[0]}, {"as", as}}, as + " PREPARED " + quoted(*row[0]));
+	}
+}

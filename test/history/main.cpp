@@ -1,0 +1,369 @@
+// The driver: rounds of load and faults, each ended by a drain and judged by the checks.
+//
+//   history run                run, as the environment says
+//   history check FILE         judges a history that was kept
+//   history client ...         what the driver starts
+//
+// Environment: SEED, ROUNDS or MINUTES, ROUND_SECONDS of load in a round, HISTORY_FOLDER for the
+// files, REPLAY (the command that a failure names); see also server.h.
+//
+// A round is made by its own seed, SEED and its number less one; seeds that are odd have
+// crashes. Nobody can repeat a schedule, but the seed repeats who does what and what befalls
+// them, which is mostly enough to see the same again.
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <stdexcept>
+
+#include "checks.h"
+#include "clients.h"
+#include "faults.h"
+#include "server.h"
+
+namespace {
+
+long from_environment(const char *name, long otherwise) {
+	const char *value = std::getenv(name);
+
+	return value != nullptr && *value != '\0' ? std::stol(value) : otherwise;
+}
+
+std::string text_from_environment(const char *name, const std::string &otherwise) {
+	const char *value = std::getenv(name);
+
+	return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+// ---- reports
+
+bool mentions(const std::string &line, const Violation &violation) {
+	return std::any_of(violation.about.begin(), violation.about.end(),
+					   [&](const std::string &word) {
+						   if (word.empty())
+							   return false;
+
+						   // client/transaction: its lines have them in columns of their own.
+						   size_t slash = word.find('/');
+
+						   if (slash != std::string::npos)
+							   return line.find('\t' + word.substr(0, slash) + '\t' +
+												word.substr(slash + 1) + '\t') != std::string::npos;
+						   return line.find("=" + word + "\t") != std::string::npos ||
+								  line.find("=" + word + "\n") != std::string::npos;
+					   });
+}
+
+void print(const Violations &found, const std::vector<std::string> &lines) {
+	constexpr size_t most = 5, most_lines = 40;
+
+	for (size_t i = 0; i < found.size() && i < most; i++) {
+		size_t shown = 0;
+
+		std::cout << "# " << found[i].rule << ": " << found[i].what << "\n";
+		for (const std::string &line : lines)
+			if (mentions(line, found[i]) && shown++ < most_lines)
+				std::cout << "#   " << line;
+	}
+	if (found.size() > most)
+		std::cout << "# and " << found.size() - most << " more\n";
+}
+
+std::vector<Event> events_in(const std::string &path) {
+	std::ifstream in(path);
+
+	return read_events(in);
+}
+
+// All files of a folder, in order of time.
+std::vector<Event> gathered(const std::string &folder) {
+	std::vector<Event> events;
+
+	for (const auto &entry : std::filesystem::directory_iterator(folder))
+		for (Event &event : events_in(entry.path().string()))
+			events.push_back(event);
+	std::stable_sort(events.begin(), events.end(),
+					 [](const Event &a, const Event &b) { return a.at < b.at; });
+	return events;
+}
+
+bool judge(const std::vector<Event> &events, History &history) {
+	history = history_of(events);
+
+	Violations found = check(history);
+	std::vector<std::string> lines;
+
+	if (found.empty())
+		return true;
+	for (const Event &event : events)
+		lines.push_back(line_of(event));
+	print(found, lines);
+	return false;
+}
+
+// ---- what came up
+
+std::map<std::string, long> seen;
+
+void count(const History &history) {
+	for (const Transaction &transaction : history.transactions) {
+		bool own = !transaction.automatic && !transaction.calls.empty();
+
+		seen["transactions"]++;
+		seen["transactions that were rolled back"] += own && transaction.ended_as == "rolledback";
+		seen["prepared transactions"] +=
+			!transaction.gid.empty() && transaction.ended_as == "prepared";
+		seen["transactions whose end nobody was told"] +=
+			transaction.ended == never && transaction.commit_asked != never;
+		for (const Call &call : transaction.calls) {
+			seen["calls of " + call.verb] += call.ok();
+			seen["calls undone by a savepoint"] += call.undone;
+			for (const Fields &row : call.rows) {
+				seen["refused reports"] += row.text("error") == "P7002";
+				seen["repeated keys"] += row.text("created") == "0";
+			}
+		}
+	}
+	for (const Event &event : history.others) {
+		seen["attempts"] += event.kind == "attempt";
+		seen["lost leases"] += event.fields.text("error_code") == "LEASE_EXPIRED";
+		seen["crashes"] += event.kind == "crash";
+		if (event.kind == "fault")
+			seen["fault: " + event.fields.text("what")]++;
+	}
+}
+
+// Prints it; false when something did not that even a short run must have.
+bool all_came_up() {
+	static const std::vector<std::string> needed = {"calls of cancel",
+													"calls of claim",
+													"calls of complete",
+													"calls of complete_and_claim",
+													"calls of complete_batch",
+													"calls of enqueue",
+													"calls of enqueue_and_claim",
+													"calls of enqueue_batch",
+													"calls of finish",
+													"calls of release",
+													"calls of renew",
+													"calls of repair",
+													"calls of replay",
+													"calls of stats",
+													"calls undone by a savepoint",
+													"crashes",
+													"fault: kill a client",
+													"fault: stop",
+													"lost leases",
+													"prepared transactions",
+													"refused reports",
+													"repeated keys",
+													"transactions that were rolled back",
+													"transactions whose end nobody was told"};
+	bool all = true;
+
+	for (const auto &[what, times] : seen)
+		std::cout << "# " << what << ": " << times << "\n";
+	for (const std::string &what : needed)
+		if (seen[what] == 0) {
+			std::cout << "# did not come up: " << what << "\n";
+			all = false;
+		}
+	return all;
+}
+
+// ---- a round
+
+void make_queues(Server &server) {
+	server.must("SELECT outbox.create_queue('plain', max_attempts => 5, lease => '300 ms', "
+				"backoff_base => '5 ms', "
+				"backoff_cap => '50 ms', repair_delay => '0')");
+	server.must("SELECT outbox.create_queue('numbered', max_attempts => 8, ordering => 'numbered', "
+				"backoff_base => '5 ms', "
+				"backoff_cap => '50 ms', repair_delay => '20 ms')");
+}
+
+void note_state(Server &server, Recorder &recorder) {
+	std::string error = std::to_string(server.clock_error());
+
+	recorder.write(0, "clock", {{"from", error}, {"to", error}});
+	recorder.write(0, "queue", {{"queue", "plain"}, {"max_attempts", "5"}});
+	recorder.write(0, "queue", {{"queue", "numbered"}, {"max_attempts", "8"}});
+}
+
+void load(Server &server, const std::string &folder, const std::string &round, uint64_t seed,
+		  int64_t seconds, Recorder &recorder) {
+	Random random(seed);
+	Clients clients(folder, round, seed);
+	Faults faults(server, clients, recorder, random,
+				  {seed % 2 == 1, server.has_clock() && random.chance(50)});
+
+	for (const char *kind : {"producer", "producer", "producer", "worker", "worker", "worker",
+							 "worker", "repairer", "operator", "finisher"})
+		clients.start(kind);
+	faults.run_until(now_us() + seconds * 1000000);
+	faults.end();
+}
+
+void write_rows(Recorder &recorder, const std::string &kind, const Answer &answer) {
+	for (const Row &row : answer.rows) {
+		Fields fields;
+
+		for (size_t i = 0; i < row.size(); i++)
+			if (row[i])
+				fields[answer.columns[i].name] = *row[i];
+		recorder.add(0, kind, fields);
+	}
+	recorder.flush();
+}
+
+// Without faults everything must end. A claim that has room must return all that is due;
+// nobody else claims now.
+void drain(Server &server, Session &session, Recorder &recorder) {
+	constexpr int64_t most_us = 60000000; // without progress
+	int64_t last = now_us();
+	std::string worker = session.client();
+
+	while (
+		session.call("resume", {{"queue", "plain"}}, "SELECT outbox.resume('plain')").ok() &&
+		session.call("resume", {{"queue", "numbered"}}, "SELECT outbox.resume('numbered')").ok() &&
+		server.value("SELECT count(*) FROM pg_prepared_xacts") != "0")
+		finish_prepared(session);
+	while (server.value("SELECT count(*) FROM outbox.pending") != "0" &&
+		   now_us() < last + most_us) {
+		Answer due = server.ask("SELECT outbox_id AS id FROM outbox.pending WHERE claimed_by IS "
+								"NULL AND next_attempt_at <= clock_timestamp()");
+		std::vector<Lease> leases = claim(session, worker, 100000, 60000);
+		std::set<std::string> ids;
+
+		for (const Lease &lease : leases)
+			ids.insert(lease.id);
+		std::erase_if(due.rows, [&](const Row &row) { return ids.count(*row[0]) > 0; });
+		write_rows(recorder, "left", due);
+		if (!due.rows.empty())
+			return;
+		if (leases.empty()) {
+			pause_ms(10);
+			continue;
+		}
+		complete_batch(session, worker, leases,
+					   std::vector<std::string>(leases.size(), "DISPATCHED"));
+		last = now_us();
+	}
+}
+
+void write_tables(Server &server, const std::string &round, Recorder &recorder) {
+	std::string mine = "payload->>'tag' LIKE " + quoted(round + ".%");
+
+	write_rows(recorder, "message",
+			   server.ask("SELECT outbox_id AS id, payload->>'tag' AS tag, queue, idempotency_key "
+						  "AS key, partition_key, "
+						  "sequence_id AS number, replay_of, CASE WHEN event_id::text LIKE "
+						  "'00000000-0000-4000-8000-%' "
+						  "THEN event_id END AS event FROM outbox.messages WHERE " +
+						  mine));
+	write_rows(recorder, "attempt",
+			   server.ask("SELECT outbox_id AS id, attempt_no AS no, state, worker_id AS worker, "
+						  "lease_token AS token, "
+						  "reference, error_code, error_message, (extract(epoch FROM a.created_at) "
+						  "* 1000000)::bigint AS created_at "
+						  "FROM outbox.attempts a WHERE outbox_id IN (SELECT outbox_id FROM "
+						  "outbox.messages WHERE " +
+						  mine + ")"));
+	write_rows(recorder, "pending", server.ask("SELECT outbox_id AS id FROM outbox.pending"));
+}
+
+void run_round(Server &server, const std::string &folder, const std::string &round, uint64_t seed,
+			   int64_t seconds) {
+	Recorder recorder(folder + "/driver", round + ".driver");
+	Recorder last(folder + "/drain", round + ".drain");
+
+	note_state(server, recorder);
+	load(server, folder, round, seed, seconds, recorder);
+	if (server.has_clock()) {
+		int64_t from = server.clock_error();
+
+		// Whatever was to be at some time, is.
+		server.set_clock(farthest_step + 60000000);
+		recorder.write(
+			0, "clock",
+			{{"from", std::to_string(from)}, {"to", std::to_string(server.clock_error())}});
+	}
+
+	Session session(last, false);
+
+	drain(server, session, recorder);
+	write_tables(server, round, recorder);
+}
+
+int run() {
+	const uint64_t seed = static_cast<uint64_t>(from_environment("SEED", 1));
+	const int64_t until = now_us() + from_environment("MINUTES", 0) * 60000000;
+	const long rounds =
+		from_environment("ROUNDS", from_environment("MINUTES", 0) > 0 ? 1000000 : 2);
+	const std::string folder = text_from_environment("HISTORY_FOLDER", "/tmp");
+	const long seconds = from_environment("ROUND_SECONDS", 10);
+	const bool endless = from_environment("MINUTES", 0) > 0;
+	Server server;
+
+	server.start();
+	server.must("CREATE EXTENSION outbox");
+	server.must("SELECT * FROM outbox.maintain()");
+	make_queues(server);
+	for (long i = 0; i < rounds && (!endless || now_us() < until); i++) {
+		std::string round = "r" + std::to_string(i + 1);
+		std::string files = folder + "/" + round;
+		History history;
+
+		std::filesystem::create_directories(files);
+		run_round(server, files, round, seed + static_cast<uint64_t>(i), seconds);
+
+		std::vector<Event> events = gathered(files);
+
+		if (!judge(events, history)) {
+			std::ofstream out(folder + "/history");
+
+			for (const Event &event : events)
+				out << line_of(event);
+			std::cout << "# the whole history: " << folder
+					  << "/history\n# to see it again: SEED=" << seed + static_cast<uint64_t>(i)
+					  << " ROUNDS=1 ROUND_SECONDS=" << seconds << " make history\n";
+			server.stop("immediate");
+			return 1;
+		}
+		count(history);
+		std::cout << "# round " << i + 1 << ", SEED=" << seed + static_cast<uint64_t>(i) << ": "
+				  << history.transactions.size() << " transactions" << std::endl;
+		std::filesystem::remove_all(files);
+	}
+
+	server.stop("fast");
+	return all_came_up() || rounds < 2 ? 0 : 3;
+}
+
+int check_file(const std::string &path) {
+	History history;
+
+	return judge(events_in(path), history) ? 0 : 1;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+	try {
+		if (argc == 7 && std::strcmp(argv[1], "client") == 0)
+			return run_client(argv[2], argv[3], argv[4], argv[5], std::stoull(argv[6]));
+		if (argc == 3 && std::strcmp(argv[1], "check") == 0)
+			return check_file(argv[2]);
+		if (argc == 2 && std::strcmp(argv[1], "run") == 0)
+			return run();
+		std::cerr << "usage: history run | check FILE\n";
+		return 2;
+	} catch (const std::exception &error) {
+		std::cout << "# " << error.what() << std::endl;
+		return 2;
+	}
+}
