@@ -160,8 +160,8 @@ Actor::Ended Actor::end_somehow(Session &session) {
 
 	if (random.chance(30))
 		pause_ms(random.between(1, 30));
-	else if (random.chance(4))
-		pause_ms(random.between(200, 1200));
+	else if (random.chance(12))
+		pause_ms(random.between(50, 700));
 	if (how < 70)
 		return session.commit() ? Ended::committed : Ended::rolled_back;
 	if (how < 88) {

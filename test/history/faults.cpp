@@ -97,6 +97,17 @@ void Faults::run_until(int64_t until) {
 	}
 }
 
+std::string Faults::sessions() {
+	Answer answer = server.ask(
+		"SELECT concat_ws(' ', application_name, pid, backend_type, state, wait_event_type, "
+		"wait_event, pg_blocking_pids(pid), left(query, 200)) FROM pg_stat_activity");
+	std::string text;
+
+	for (const Row &row : answer.rows)
+		text += "\n#   " + *row[0];
+	return text;
+}
+
 // A timer of the server that is set while its clock steps back goes off as much later: then
 // lock_timeout and the look for deadlocks may take minutes, and statements are cancelled.
 void Faults::wait_for_clients(const std::string &but) {
@@ -105,7 +116,7 @@ void Faults::wait_for_clients(const std::string &but) {
 	clients.ask_to_end(but);
 	for (int ms = 0; !clients.have_ended(but); ms += 5) {
 		if (ms >= most_ms)
-			throw std::runtime_error(clients.one_left() + " hangs");
+			throw std::runtime_error(clients.one_left() + " hangs:" + sessions());
 		if (kinds.clock && ms >= 5000 && ms % 1000 == 0)
 			server.ask("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name "
 					   "LIKE 'history r%'");

@@ -80,6 +80,7 @@ private:
 	void crashed(int64_t from);
 	void hold_snapshot();
 	void step_clock();
+	std::string sessions();
 	void wait_for_clients(const std::string &but);
 	void signal_session(const std::string &function);
 };

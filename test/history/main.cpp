@@ -201,9 +201,13 @@ void load(Server &server, const std::string &folder, const std::string &round, u
 	Faults faults(server, clients, recorder, random,
 				  {seed % 2 == 1, server.has_clock() && random.chance(50)});
 
-	for (const char *kind : {"producer", "producer", "producer", "worker", "worker", "worker",
-							 "worker", "repairer", "operator", "finisher"})
-		clients.start(kind);
+	for (auto [kind, count] : {std::pair{"producer", 4},
+							   {"worker", 8},
+							   {"repairer", 2},
+							   {"operator", 1},
+							   {"finisher", 1}})
+		for (int i = 0; i < count; i++)
+			clients.start(kind);
 	faults.run_until(now_us() + seconds * 1000000);
 	faults.end();
 }

@@ -35,7 +35,7 @@ private:
 			old.pop_front();
 	}
 
-	int lease_ms() { return random.pick(std::vector<int>{30, 100, 100, 300, 300, 1000}); }
+	int lease_ms() { return random.pick(std::vector<int>{20, 50, 100, 200, 300, 1000}); }
 
 	std::string state() {
 		int n = random.below(100);
