@@ -51,6 +51,11 @@ Answer Session::ask(const std::string &sql) {
 	}
 }
 
+void Session::control(const std::string &sql) {
+	if (!ask(sql).ok())
+		throw Dead("cancelled");
+}
+
 void Session::start(bool automatic) {
 	transaction = next_transaction();
 	number = 0;
@@ -99,17 +104,17 @@ Answer Session::call(const std::string &verb, Fields fields, const std::string &
 void Session::begin(const std::string &isolation) {
 	start(false);
 	recorder.flush();
-	ask("BEGIN ISOLATION LEVEL " + isolation);
+	control("BEGIN ISOLATION LEVEL " + isolation);
 	in_transaction = true;
 }
 
 int Session::savepoint() {
-	ask("SAVEPOINT s");
+	control("SAVEPOINT s");
 	return number + 1;
 }
 
 void Session::rollback_to(int from) {
-	ask("ROLLBACK TO s");
+	control("ROLLBACK TO s");
 	recorder.write(transaction, "undone", {{"from", std::to_string(from)}});
 }
 

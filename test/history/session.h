@@ -66,6 +66,7 @@ private:
 	int number = 0;
 
 	void start(bool automatic);
+	void control(const std::string &sql); // where it is cancelled the session is given up
 	void record_answer(const Answer &answer);
 	bool end(const std::string &kind, const Fields &fields, const std::string &sql,
 			 const std::string &as);
