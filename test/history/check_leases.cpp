@@ -283,6 +283,44 @@ void check_untold(const History &history, const Stories &stories, Violations &fo
 	}
 }
 
+// From when a queue was certainly paused until somebody began to resume it. One whose answer
+// was lost may have resumed it at any time after.
+std::vector<std::pair<int64_t, int64_t>> pauses_of(const History &history,
+												   const std::string &queue) {
+	std::vector<const Call *> calls;
+	std::vector<std::pair<int64_t, int64_t>> pauses;
+	const Call *paused = nullptr;
+
+	for (const Transaction &transaction : history.transactions)
+		for (const Call &call : transaction.calls)
+			if ((call.verb == "pause" || call.verb == "resume") &&
+				call.fields.text("queue") == queue)
+				calls.push_back(&call);
+	std::sort(calls.begin(), calls.end(),
+			  [](const Call *a, const Call *b) { return a->asked < b->asked; });
+	for (const Call *call : calls) {
+		if (call->verb == "resume" && call->answered == never)
+			return pauses;
+		if (call->verb == "resume" && paused != nullptr)
+			pauses.push_back({paused->answered, call->asked});
+		paused = call->verb == "pause" && call->ok() ? call : nullptr;
+	}
+	return pauses;
+}
+
+void check_pauses(const Facts &facts, const History &history, Violations &found) {
+	for (const char *queue : {"plain", "numbered"}) {
+		auto pauses = pauses_of(history, queue);
+
+		for (const Leased &lease : facts.leased)
+			for (auto [from, until] : pauses)
+				if (lease.queue == queue && lease.call->asked > from &&
+					lease.call->answered < until)
+					found.push_back(
+						{"leases", "a lease of a paused queue", {lease.id, lease.token}});
+	}
+}
+
 void check_batches(const History &history, Violations &found) {
 	for (const Transaction &transaction : history.transactions)
 		for (const Call &call : transaction.calls) {
@@ -339,6 +377,7 @@ void check_leases(const Facts &facts, const History &history, Violations &found)
 		}
 	check_pairs(stories, found);
 	check_untold(history, stories, found);
+	check_pauses(facts, history, found);
 	check_batches(history, found);
 }
 

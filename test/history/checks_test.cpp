@@ -448,6 +448,19 @@ const Case leases[] = {
 	{"MoreThanAsked", {{"batch=9", "batch=2"}}, "", "more leases than asked"},
 };
 
+const Case pauses[] = {
+	{"Paused",
+	 {{"id=m4 n=1 tag=t4 token=k42", "id=m4 n=1 queue=plain tag=t4 token=k42"}},
+	 "1105 o 5 begin auto=1\n1105 o 5 call n=1 queue=plain verb=pause\n1106 o 5 ok n=1\n1120 o 6 "
+	 "begin auto=1\n1120 o 6 call n=1 queue=plain verb=resume\n1121 o 6 ok n=1\n",
+	 "a lease of a paused queue"},
+	{"Resumed",
+	 {{"id=m4 n=1 tag=t4 token=k42", "id=m4 n=1 queue=plain tag=t4 token=k42"}},
+	 "1105 o 5 begin auto=1\n1105 o 5 call n=1 queue=plain verb=pause\n1106 o 5 ok n=1\n1108 o 6 "
+	 "begin auto=1\n1108 o 6 call n=1 queue=plain verb=resume\n1109 o 6 ok n=1\n",
+	 ""},
+};
+
 const Case others[] = {
 	{"CounterFalls",
 	 {{"enqueued=6", "enqueued=4"}},
@@ -481,6 +494,7 @@ INSTANTIATE_TEST_SUITE_P(KeysNumbersReplays, Checks, testing::ValuesIn(keys_numb
 						 name_of);
 INSTANTIATE_TEST_SUITE_P(LedgerReports, Checks, testing::ValuesIn(ledger_reports), name_of);
 INSTANTIATE_TEST_SUITE_P(Leases, Checks, testing::ValuesIn(leases), name_of);
+INSTANTIATE_TEST_SUITE_P(Pauses, Checks, testing::ValuesIn(pauses), name_of);
 INSTANTIATE_TEST_SUITE_P(Others, Checks, testing::ValuesIn(others), name_of);
 
 } // namespace

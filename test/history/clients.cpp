@@ -49,26 +49,26 @@ public:
 	void step(Session &session) override {
 		pause_ms(random.between(5, 40));
 		look_at_counters(session);
-		if (!paused.empty() && random.chance(50)) {
-			session.call("resume", {{"queue", paused}},
-						 "SELECT outbox.resume(" + quoted(paused) + ")");
-			paused.clear();
-		} else if (random.chance(4)) {
-			paused = random.pick(std::vector<std::string>{"plain", "numbered"});
-			session.call("pause", {{"queue", paused}},
-						 "SELECT outbox.pause(" + quoted(paused) + ")");
-		} else if (random.chance(30))
+		if (random.chance(8))
+			set_paused(session, "resume");
+		else if (random.chance(4))
+			set_paused(session, "pause");
+		else if (random.chance(30))
 			cancel(session);
 		else if (random.chance(30))
 			replay(session);
 		else if (random.chance(2))
 			session.call("reset", {}, "SELECT outbox.reset_stats()");
-		else if (random.chance(2))
+		else if (random.chance(2) && !client.floors_stay)
 			session.call("maintain", {}, "SELECT count(*) AS actions FROM outbox.maintain()");
 	}
 
 private:
-	std::string paused;
+	void set_paused(Session &session, const std::string &verb) {
+		std::string queue = random.chance(50) ? "plain" : "numbered";
+
+		session.call(verb, {{"queue", queue}}, "SELECT outbox." + verb + "(" + quoted(queue) + ")");
+	}
 
 	void look_at_counters(Session &session) {
 		session.call(
@@ -156,7 +156,7 @@ std::string Actor::isolation() {
 }
 
 Actor::Ended Actor::end_somehow(Session &session) {
-	int how = random.below(100);
+	int how = random.below(client.floors_stay ? 88 : 100);
 
 	if (random.chance(30))
 		pause_ms(random.between(1, 30));
@@ -176,10 +176,11 @@ Actor::Ended Actor::end_somehow(Session &session) {
 }
 
 int run_client(const std::string &kind, const std::string &round, const std::string &name,
-			   const std::string &file, uint64_t seed) {
+			   const std::string &file, uint64_t round_seed, int number) {
 	struct sigaction action = {};
 	Recorder recorder(file, name);
-	Client client{recorder, Random(seed), round};
+	Client client{recorder, Random(round_seed * 1000 + static_cast<uint64_t>(number)), round,
+				  floors_stay(round_seed)};
 	std::unique_ptr<Actor> actor = make_actor(kind, client);
 	bool async = kind == "worker" && client.random.chance(50);
 

@@ -39,14 +39,20 @@ struct Client {
 	Recorder &recorder;
 	Random random;
 	std::string round;
+	bool floors_stay; // no prepared transactions and no maintain(): each lowers all scan floors
 };
+
+// Of a round. One of two rounds in a row has what lowers them.
+inline bool floors_stay(uint64_t seed) {
+	return seed % 4 == 2;
+}
 
 void pause_ms(int ms);
 bool stopping();
 
 // kind: producer, worker, repairer, operator, finisher
 int run_client(const std::string &kind, const std::string &round, const std::string &name,
-			   const std::string &file, uint64_t seed);
+			   const std::string &file, uint64_t round_seed, int number);
 
 // One kind of client; a step is a transaction or a few.
 class Actor {

@@ -56,7 +56,8 @@ void Collector::add_leased(const Effect &effect) {
 		one.token = row.text("token");
 		one.worker = call.fields.text("worker");
 		one.tag = call.verb == "enqueue_and_claim" ? call.items[i].text("tag") : row.text("tag");
-		one.queue = row.text("queue");
+		one.queue =
+			call.verb == "enqueue_and_claim" ? call.items[i].text("queue") : row.text("queue");
 		one.expires = row.number("expires");
 		facts.leased.push_back(one);
 	}

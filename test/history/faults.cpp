@@ -21,14 +21,14 @@ Clients::~Clients() {
 void Clients::start(const std::string &kind) {
 	std::string name = round + "." + kind.substr(0, 1) + std::to_string(++started);
 	std::string file = folder + "/" + name;
-	std::string own_seed = std::to_string(seed * 1000 + static_cast<uint64_t>(started));
+	std::string round_seed = std::to_string(seed), number = std::to_string(started);
 	pid_t pid = fork();
 
 	if (pid < 0)
 		throw std::runtime_error("cannot fork");
 	if (pid == 0) {
 		execl("/proc/self/exe", "history", "client", kind.c_str(), round.c_str(), name.c_str(),
-			  file.c_str(), own_seed.c_str(), nullptr);
+			  file.c_str(), round_seed.c_str(), number.c_str(), nullptr);
 		_exit(127);
 	}
 	children.push_back({pid, kind, name});
@@ -132,34 +132,46 @@ void Faults::end() {
 	wait_for_clients("");
 }
 
+void Faults::kill_client() {
+	pid_t pid = clients.one_of(random);
+
+	note("kill a client", pid);
+	clients.kill(pid);
+}
+
+// Numbers are dealt as often as their kind is to come up, those of crashes last.
+void Faults::deal(int number) {
+	if (number < 4)
+		kill_client();
+	else if (number < 9)
+		stop_for_a_while(clients.one_of(random), 600);
+	else if (number < 12)
+		stop_for_a_while(process("application_name LIKE 'history r%'"), 300);
+	else if (number < 15)
+		signal_session("pg_terminate_backend");
+	else if (number < 18)
+		signal_session("pg_cancel_backend");
+	else if (number < 19)
+		hold_snapshot();
+	else if (number < 22) {
+		if (kinds.clock)
+			step_clock();
+	} else if (number < 26)
+		kill_process("application_name LIKE 'history r%'");
+	else if (number < 28)
+		kill_process("backend_type LIKE 'outbox%'");
+	else
+		restart(number == 28 ? "immediate" : "fast");
+}
+
+// What no run may be without comes first.
 void Faults::one() {
-	int what = random.below(kinds.crashes ? 30 : 22);
+	static const std::vector<int> first = {4, 0, 22};
+	const size_t certain = kinds.crashes ? 3 : 2;
 
 	try {
-		if (what < 4) {
-			pid_t pid = clients.one_of(random);
-
-			note("kill a client", pid);
-			clients.kill(pid);
-		} else if (what < 9)
-			stop_for_a_while(clients.one_of(random), 600);
-		else if (what < 12)
-			stop_for_a_while(process("application_name LIKE 'history r%'"), 300);
-		else if (what < 15)
-			signal_session("pg_terminate_backend");
-		else if (what < 18)
-			signal_session("pg_cancel_backend");
-		else if (what < 19)
-			hold_snapshot();
-		else if (what < 22) {
-			if (kinds.clock)
-				step_clock();
-		} else if (what < 26)
-			kill_process("application_name LIKE 'history r%'");
-		else if (what < 28)
-			kill_process("backend_type LIKE 'outbox%'");
-		else
-			restart(what == 28 ? "immediate" : "fast");
+		deal(dealt < certain ? first[dealt] : random.below(kinds.crashes ? 30 : 22));
+		dealt++;
 	} catch (const Dead &) {
 		// The server is just starting again.
 	}

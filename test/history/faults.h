@@ -70,7 +70,11 @@ private:
 	std::list<Stopped> stopped;
 	std::list<Held> held;
 
+	size_t dealt = 0;
+
 	void one();
+	void deal(int number);
+	void kill_client();
 	void note(const std::string &what, int64_t whom = 0);
 	void stop_for_a_while(pid_t pid, int most_ms);
 	void let_go_on(int64_t before);

@@ -7,9 +7,10 @@
 // Environment: SEED, ROUNDS or MINUTES, ROUND_SECONDS of load in a round, HISTORY_FOLDER for the
 // files, REPLAY (the command that a failure names); see also server.h.
 //
-// A round is made by its own seed, SEED and its number less one; seeds that are odd have
-// crashes. Nobody can repeat a schedule, but the seed repeats who does what and what befalls
-// them, which is mostly enough to see the same again.
+// A round is made by its own seed, SEED and its number less one: who does what, and what
+// befalls them, is drawn by it. Odd seeds have crashes; of four in a row one has nothing that
+// lowers the scan floors, so that what lies below them stays there. Nobody can repeat a
+// schedule, but mostly the seed is enough to see the same again.
 
 #include <algorithm>
 #include <cstdio>
@@ -177,6 +178,13 @@ bool all_came_up() {
 
 // ---- a round
 
+struct Round {
+	std::string name; // what is its own begins with it
+	std::string folder;
+	uint64_t seed;
+	int64_t seconds;
+};
+
 void make_queues(Server &server) {
 	server.must("SELECT outbox.create_queue('plain', max_attempts => 5, lease => '300 ms', "
 				"backoff_base => '5 ms', "
@@ -194,12 +202,11 @@ void note_state(Server &server, Recorder &recorder) {
 	recorder.write(0, "queue", {{"queue", "numbered"}, {"max_attempts", "8"}});
 }
 
-void load(Server &server, const std::string &folder, const std::string &round, uint64_t seed,
-		  int64_t seconds, Recorder &recorder) {
-	Random random(seed);
-	Clients clients(folder, round, seed);
+void load(Server &server, const Round &round, Recorder &recorder) {
+	Random random(round.seed);
+	Clients clients(round.folder, round.name, round.seed);
 	Faults faults(server, clients, recorder, random,
-				  {seed % 2 == 1, server.has_clock() && random.chance(50)});
+				  {round.seed % 2 == 1, server.has_clock() && random.chance(50)});
 
 	for (auto [kind, count] : {std::pair{"producer", 4},
 							   {"worker", 8},
@@ -208,7 +215,7 @@ void load(Server &server, const std::string &folder, const std::string &round, u
 							   {"finisher", 1}})
 		for (int i = 0; i < count; i++)
 			clients.start(kind);
-	faults.run_until(now_us() + seconds * 1000000);
+	faults.run_until(now_us() + round.seconds * 1000000);
 	faults.end();
 }
 
@@ -231,10 +238,9 @@ void drain(Server &server, Session &session, Recorder &recorder) {
 	int64_t last = now_us();
 	std::string worker = session.client();
 
-	while (
-		session.call("resume", {{"queue", "plain"}}, "SELECT outbox.resume('plain')").ok() &&
-		session.call("resume", {{"queue", "numbered"}}, "SELECT outbox.resume('numbered')").ok() &&
-		server.value("SELECT count(*) FROM pg_prepared_xacts") != "0")
+	for (const char *queue : {"plain", "numbered"})
+		session.call("resume", {{"queue", queue}}, "SELECT outbox.resume(" + quoted(queue) + ")");
+	while (server.value("SELECT count(*) FROM pg_prepared_xacts") != "0")
 		finish_prepared(session);
 	while (server.value("SELECT count(*) FROM outbox.pending") != "0" &&
 		   now_us() < last + most_us) {
@@ -280,13 +286,12 @@ void write_tables(Server &server, const std::string &round, Recorder &recorder) 
 	write_rows(recorder, "pending", server.ask("SELECT outbox_id AS id FROM outbox.pending"));
 }
 
-void run_round(Server &server, const std::string &folder, const std::string &round, uint64_t seed,
-			   int64_t seconds) {
-	Recorder recorder(folder + "/driver", round + ".driver");
-	Recorder last(folder + "/drain", round + ".drain");
+void run_round(Server &server, const Round &round) {
+	Recorder recorder(round.folder + "/driver", round.name + ".driver");
+	Recorder last(round.folder + "/drain", round.name + ".drain");
 
 	note_state(server, recorder);
-	load(server, folder, round, seed, seconds, recorder);
+	load(server, round, recorder);
 	if (server.has_clock()) {
 		int64_t from = server.clock_error();
 
@@ -300,51 +305,69 @@ void run_round(Server &server, const std::string &folder, const std::string &rou
 	Session session(last, false);
 
 	drain(server, session, recorder);
-	write_tables(server, round, recorder);
+	write_tables(server, round.name, recorder);
+}
+
+// Whether all that it recorded is as it must be.
+bool round_holds(Server &server, const Round &round) {
+	History history;
+
+	std::filesystem::create_directories(round.folder);
+	run_round(server, round);
+
+	std::vector<Event> events = gathered(round.folder);
+
+	if (!judge(events, history)) {
+		std::ofstream out(round.folder + ".history");
+
+		for (const Event &event : events)
+			out << line_of(event);
+		std::cout << "# the whole history, if the folder is kept: " << round.folder << ".history\n";
+		return false;
+	}
+	count(history);
+	std::cout << "# " << round.name << ", SEED=" << round.seed << ": "
+			  << history.transactions.size() << " transactions" << std::endl;
+	std::filesystem::remove_all(round.folder);
+	return true;
+}
+
+// A round, and how to repeat it if it fails.
+bool try_round(Server &server, const Round &round) {
+	std::string again = "# to see it again: make history SEED=" + std::to_string(round.seed) +
+						" ROUNDS=1 ROUND_SECONDS=" + std::to_string(round.seconds) +
+						" KEEP=1 OUTBOX_KEEP=1\n";
+
+	try {
+		if (round_holds(server, round))
+			return true;
+	} catch (const std::exception &error) {
+		std::cout << "# " << error.what() << "\n" << again << std::flush;
+		throw;
+	}
+	std::cout << again;
+	return false;
 }
 
 int run() {
 	const uint64_t seed = static_cast<uint64_t>(from_environment("SEED", 1));
-	const int64_t until = now_us() + from_environment("MINUTES", 0) * 60000000;
-	const long rounds =
-		from_environment("ROUNDS", from_environment("MINUTES", 0) > 0 ? 1000000 : 2);
+	const long minutes = from_environment("MINUTES", 0);
+	const int64_t until = now_us() + minutes * 60000000;
+	const long rounds = from_environment("ROUNDS", minutes > 0 ? 1000000 : 2);
 	const std::string folder = text_from_environment("HISTORY_FOLDER", "/tmp");
-	const long seconds = from_environment("ROUND_SECONDS", 10);
-	const bool endless = from_environment("MINUTES", 0) > 0;
 	Server server;
 
 	server.start();
 	server.must("CREATE EXTENSION outbox");
 	server.must("SELECT * FROM outbox.maintain()");
 	make_queues(server);
-	for (long i = 0; i < rounds && (!endless || now_us() < until); i++) {
-		std::string round = "r" + std::to_string(i + 1);
-		std::string files = folder + "/" + round;
-		History history;
+	for (long i = 0; i < rounds && (minutes == 0 || now_us() < until); i++) {
+		std::string name = "r" + std::to_string(i + 1);
 
-		std::filesystem::create_directories(files);
-		run_round(server, files, round, seed + static_cast<uint64_t>(i), seconds);
-
-		std::vector<Event> events = gathered(files);
-
-		if (!judge(events, history)) {
-			std::ofstream out(folder + "/history");
-
-			for (const Event &event : events)
-				out << line_of(event);
-			std::cout << "# the whole history: " << folder
-					  << "/history\n# to see it again: SEED=" << seed + static_cast<uint64_t>(i)
-					  << " ROUNDS=1 ROUND_SECONDS=" << seconds << " make history\n";
-			server.stop("immediate");
+		if (!try_round(server, {name, folder + "/" + name, seed + static_cast<uint64_t>(i),
+								from_environment("ROUND_SECONDS", 8)}))
 			return 1;
-		}
-		count(history);
-		std::cout << "# round " << i + 1 << ", SEED=" << seed + static_cast<uint64_t>(i) << ": "
-				  << history.transactions.size() << " transactions" << std::endl;
-		std::filesystem::remove_all(files);
 	}
-
-	server.stop("fast");
 	return all_came_up() || rounds < 2 ? 0 : 3;
 }
 
@@ -358,8 +381,9 @@ int check_file(const std::string &path) {
 
 int main(int argc, char **argv) {
 	try {
-		if (argc == 7 && std::strcmp(argv[1], "client") == 0)
-			return run_client(argv[2], argv[3], argv[4], argv[5], std::stoull(argv[6]));
+		if (argc == 8 && std::strcmp(argv[1], "client") == 0)
+			return run_client(argv[2], argv[3], argv[4], argv[5], std::stoull(argv[6]),
+							  std::stoi(argv[7]));
 		if (argc == 3 && std::strcmp(argv[1], "check") == 0)
 			return check_file(argv[2]);
 		if (argc == 2 && std::strcmp(argv[1], "run") == 0)
@@ -367,7 +391,7 @@ int main(int argc, char **argv) {
 		std::cerr << "usage: history run | check FILE\n";
 		return 2;
 	} catch (const std::exception &error) {
-		std::cout << "# " << error.what() << std::endl;
+		std::cerr << error.what() << std::endl;
 		return 2;
 	}
 }

@@ -69,10 +69,11 @@ private:
 
 		std::vector<Lease> leases;
 
-		if (random.chance(70))
-			leases = claim(session, name, batch, lease_ms());
-		else
-			leases = send(session);
+		// More than one: what it took is behind the next one, and back if it is rolled back.
+		for (int i = random.between(1, 2); i > 0 && !session.failed(); i--)
+			for (const Lease &lease :
+				 random.chance(70) ? claim(session, name, batch, lease_ms()) : send(session))
+				leases.push_back(lease);
 		keep(leases, end_somehow(session));
 	}
 
