@@ -24,7 +24,8 @@ void
 begin_waiting(Waiting *waiting, int64 us)
 {
 	waiting->database = my_database();
-	waiting->ends_at = steady_us() + us;
+	if (pg_add_s64_overflow(steady_us(), us, &waiting->ends_at))
+		waiting->ends_at = PG_INT64_MAX;
 	if (waiting->database != nullptr)
 		ConditionVariablePrepareToSleep(&waiting->database->claimable);
 }

@@ -75,10 +75,12 @@ SET ROLE outbox_ingest;
 CALL outbox.wait_for_work('0');
 RESET ROLE;
 
--- A statement_timeout ends the wait; nothing is left behind.
+-- A statement_timeout ends the wait, the longest one too; nothing is left behind.
 SET statement_timeout = '20ms';
 CALL outbox.wait_for_work('1 day');
+CALL outbox.wait_for_work('9223372036854775807 us');
 SELECT count(*) FROM outbox.claim('w', wait => '1 day');
+SELECT count(*) FROM outbox.claim('w', wait => '9223372036854775807 us');
 RESET statement_timeout;
 SELECT count(*) FROM outbox.pending WHERE claimed_by IS NOT NULL;
 
