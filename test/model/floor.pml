@@ -98,10 +98,7 @@ inline end_versions(r)
 inline forget_new_versions(r)
 {
 	s = 0;
-	do
-	:: s < ALL -> new_entry[PAGE(s, r)] = false; s++
-	:: else -> break
-	od
+	do :: s < ALL -> new_entry[PAGE(s, r)] = false; s++ :: else -> break od
 }
 
 inline become_visible()
@@ -137,10 +134,7 @@ inline undo(who)
 		:: r < ROWS && owner[r] != who -> r++
 		:: r == ROWS -> break
 		od;
-		if
-		:: raiser == who -> raiser = NOBODY
-		:: else
-		fi;
+		if :: raiser == who -> raiser = NOBODY :: else fi;
 		r = 0; s = 0
 	}
 }
@@ -182,25 +176,16 @@ inline commit()
 #else
 	become_visible();
 #ifdef PREPARED
-	if
-	:: me < PRODUCERS -> made = NEVER
-	:: else
-	fi;
+	if :: me < PRODUCERS -> made = NEVER :: else fi;
 #endif
 #ifdef WAKE_BEFORE_LOWER
 	wake = wake || made != NEVER;
 #endif
-	if
-	:: made != NEVER -> lower_floor()
-	:: else
-	fi;
+	if :: made != NEVER -> lower_floor() :: else fi;
 #endif
 	atomic {
 #ifdef PREPARED
-		if
-		:: me >= PRODUCERS -> is_told()
-		:: else
-		fi;
+		if :: me >= PRODUCERS -> is_told() :: else fi;
 #else
 		is_told();
 #endif
@@ -219,10 +204,7 @@ inline change(r, to)
 	d_step {
 		removed = MIN(removed, (owner[r] == me -> own[r] : committed[r]));
 		made = MIN(made, to);
-		if
-		:: owner[r] == me -> forget_new_versions(r)
-		:: else
-		fi;
+		if :: owner[r] == me -> forget_new_versions(r) :: else fi;
 		own[r] = to;
 		owner[r] = me;
 		s = 0
@@ -238,10 +220,7 @@ inline expect_told()
 {
 	d_step {
 		r = 0;
-		do
-		:: r < ROWS -> told[PAGE(me, r)] = KEY(r) != ABSENT && (owner[r] == me || teller[r] == NOBODY); r++
-		:: else -> break
-		od;
+		do :: r < ROWS -> told[PAGE(me, r)] = KEY(r) != ABSENT && (owner[r] == me || teller[r] == NOBODY); r++ :: else -> break od;
 		r = 0
 	}
 }
@@ -250,10 +229,7 @@ inline check_told()
 {
 	d_step {
 		r = 0;
-		do
-		:: r < ROWS -> assert(!told[PAGE(me, r)] || KEY(r) >= from); told[PAGE(me, r)] = false; r++
-		:: else -> break
-		od;
+		do :: r < ROWS -> assert(!told[PAGE(me, r)] || KEY(r) >= from); told[PAGE(me, r)] = false; r++ :: else -> break od;
 		r = 0
 	}
 }
@@ -335,10 +311,7 @@ inline raise()
 
 inline release_floor()
 {
-	if
-	:: raiser == me -> raiser = NOBODY
-	:: else
-	fi;
+	if :: raiser == me -> raiser = NOBODY :: else fi;
 	raising = false
 }
 
@@ -347,10 +320,7 @@ inline read_page()
 {
 	atomic {
 		page_end = k;
-		do
-		:: page_end < limit -> page_end++
-		:: break
-		od;
+		do :: page_end < limit -> page_end++ :: break od;
 		skip;	/* a break may not lead into a d_step */
 		d_step {
 			r = 0;
@@ -399,10 +369,7 @@ inline start_walk(first)
 inline forget_page(who)
 {
 	r = 0;
-	do
-	:: r < ROWS -> old_entry[PAGE(who, r)] = false; new_entry[PAGE(who, r)] = false; told[PAGE(who, r)] = false; r++
-	:: else -> break
-	od;
+	do :: r < ROWS -> old_entry[PAGE(who, r)] = false; new_entry[PAGE(who, r)] = false; told[PAGE(who, r)] = false; r++ :: else -> break od;
 	r = 0
 }
 
@@ -447,18 +414,9 @@ inline scan()
 			:: else
 			fi
 		}
-		if
-		:: v != 0 -> raise()
-		:: else
-		fi;
-		if
-		:: met != NO_ROW && !proving -> try_to_claim()
-		:: else
-		fi;
-		if
-		:: claimed != NO_ROW || !raising && (proving || met == NO_ROW) -> break
-		:: else
-		fi
+		if :: v != 0 -> raise() :: else fi;
+		if :: met != NO_ROW && !proving -> try_to_claim() :: else fi;
+		if :: claimed != NO_ROW || !raising && (proving || met == NO_ROW) -> break :: else fi
 	od;
 	end_walk()
 }
@@ -478,10 +436,7 @@ inline change_something()
 {
 	atomic {
 		which = 0;
-		do
-		:: which + 1 < ROWS -> which++
-		:: break
-		od;
+		do :: which + 1 < ROWS -> which++ :: break od;
 		if
 		:: owner[which] == NOBODY || owner[which] == me ->
 			to = 1;
@@ -514,14 +469,8 @@ produce:	if
 			:: me < SCANS && !scanned ->
 				atomic {
 					scanned = true;
-					if
-					:: now = 1
-					:: now = KEYS
-					fi;
-					if
-					:: to = ABSENT
-					:: to = KEYS
-					fi;
+					if :: now = 1 :: now = KEYS fi;
+					if :: to = ABSENT :: to = KEYS fi;
 					goto claim
 				}
 			:: goto finish
@@ -565,10 +514,7 @@ proctype fate()
 #ifdef CRASHES
 	:: atomic {
 			who = 0;
-			do
-			:: who + 1 < SESSIONS -> who++
-			:: break
-			od;
+			do :: who + 1 < SESSIONS -> who++ :: break od;
 			!undisturbed[who];
 			kill(who)
 		}
@@ -589,33 +535,21 @@ inline sweep()
 {
 	atomic { start_walk(1); limit = (at == BOTTOM -> BOTTOM : at - 1) }
 	walk();
-	if
-	:: met != NO_ROW -> made = k; lower_floor()
-	:: else
-	fi
+	if :: met != NO_ROW -> made = k; lower_floor() :: else fi
 }
 
 /* Any state that can be there when nothing goes on. */
 inline choose_beginning()
 {
-	do
-	:: at < NEVER -> at++
-	:: break
-	od;
-	if
-	:: noted = at
-	:: noted = NEVER
-	fi;
+	do :: at < NEVER -> at++ :: break od;
+	if :: noted = at :: noted = NEVER fi;
 	r = 0;
 	do
 	:: r == ROWS -> break
 	:: r < ROWS -> r++
 	:: r < ROWS && at <= KEYS ->
 		committed[r] = MAX(at, 1);
-		do
-		:: committed[r] < KEYS -> committed[r]++
-		:: break
-		od;
+		do :: committed[r] < KEYS -> committed[r]++ :: break od;
 		r++
 	od
 }
@@ -656,9 +590,6 @@ init
 	atomic {
 		assert(raiser == NOBODY);
 		r = 0;
-		do
-		:: r < ROWS -> assert(committed[r] == ABSENT || committed[r] >= at); assert(!owed[r]); r++
-		:: else -> break
-		od
+		do :: r < ROWS -> assert(committed[r] == ABSENT || committed[r] >= at); assert(!owed[r]); r++ :: else -> break od
 	}
 }
