@@ -127,6 +127,9 @@ bool Session::end(const std::string &kind, const Fields &fields, const std::stri
 
 	recorder.write(transaction, "ended",
 				   {{"as", answer.ok() ? as : "error"}, {"sqlstate", answer.sqlstate}});
+	// Cancelled before it was begun: the transaction has failed, and is still open.
+	if (connection->in_transaction())
+		control("ROLLBACK");
 	return answer.ok();
 }
 
