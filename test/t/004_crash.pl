@@ -120,16 +120,8 @@ consistent($node, 'consistent after prepared transactions');
 
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'outbox'\noutbox.poll_interval = '100ms'");
 $node->restart;
+make_load($node, 'postgres', 'numbered');
 $node->safe_psql('postgres', q{
-	CREATE TABLE business (id bigint GENERATED ALWAYS AS IDENTITY, key text, number bigint);
-	CREATE FUNCTION work(who text, n int, outcome int) RETURNS bigint LANGUAGE sql AS $$
-		WITH held AS MATERIALIZED (SELECT * FROM outbox.claim(who, n, queues => ARRAY['numbered'])), these AS MATERIALIZED (
-			SELECT array_agg(outbox_id) AS ids, array_agg(lease_token) AS tokens,
-				array_agg((ARRAY['DISPATCHED', 'RETRYABLE', 'FAILED'])[1 + (outcome + sequence_id) % 3]) AS states,
-				array_agg(interval '0') AS delays
-			FROM held HAVING count(*) > 0)
-		SELECT count(c.attempt_no) FROM these, outbox.complete_batch(who, ids, tokens, states, retry_delays => delays) c
-	$$;
 	SELECT count(outbox.cancel(outbox_id, 'cleared', true)) FROM outbox.pending WHERE queue = 'numbered';
 });
 my $script = $node->basedir . '/load.sql';
@@ -138,8 +130,8 @@ append_to_file($script, q{
 \set n random(1, 4)
 \set outcome random(0, 1000)
 BEGIN;
-INSERT INTO business (key, number) SELECT 'load ' || :key, sequence_id FROM outbox.enqueue('load', '1', 'numbered', partition_key => 'load ' || :key);
-INSERT INTO business (key, number) SELECT 'load ' || :key, sequence_id FROM outbox.enqueue('load', '2', 'numbered', partition_key => 'load ' || :key);
+SELECT produce('load ' || :key);
+SELECT produce('load ' || :key);
 COMMIT;
 SELECT work('w' || :client_id, :n, :outcome);
 SELECT outbox.claim('leaves it', 1, '100 ms', ARRAY['numbered']);

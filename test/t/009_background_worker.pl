@@ -237,14 +237,14 @@ wait_for_worker($node, database => 'two');
 
 logged($node, $from, 'outbox.worker off and on');
 
-# Nobody announces rows of a prepared transaction: they are left to the safety poll.
+# Nobody announces rows that are written by hand: they are left to the safety poll.
 $listener = listener($node, database => 'one');
-$node->safe_psql('one', q{SELECT outbox.create_queue('prepared')});
-$node->safe_psql('one', q{BEGIN; SELECT outbox.enqueue('e', '1', 'prepared'); PREPARE TRANSACTION 'p'});
-$node->safe_psql('one', q{COMMIT PREPARED 'p'});
-is($node->safe_psql('one', q{SELECT notified FROM outbox.stats WHERE queue = 'prepared'}), '0', 'with a long outbox.poll_interval nothing is found');
+$node->safe_psql('one', q{SELECT outbox.create_queue('by hand')});
+$node->safe_psql('one', q{SELECT outbox.enqueue('e', '1', 'by hand', deliver_at => 'tomorrow')});
+$node->safe_psql('one', q{UPDATE outbox.pending SET next_attempt_at = '2001-01-01' WHERE queue = 'by hand'});
+is($node->safe_psql('one', q{SELECT notified FROM outbox.stats WHERE queue = 'by hand'}), '0', 'with a long outbox.poll_interval nothing is found');
 configure($node, 'outbox.poll_interval' => '100ms');
-ok(hear($listener, 'prepared'), '... and when it is shortened by a reload, it is');
+ok(hear($listener, 'by hand'), '... and when it is shortened by a reload, it is');
 $listener->{session}->quit;
 configure($node, 'outbox.poll_interval' => undef);
 wait_for_worker($node, database => 'one');

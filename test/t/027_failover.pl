@@ -22,22 +22,11 @@ $primary->safe_psql('postgres', q{
 	SELECT outbox.create_queue('load', ordering => 'numbered', lease => '1 second', repair_delay => '0');
 	SELECT outbox.create_queue('split');
 	SELECT outbox.create_queue('held');
-	CREATE TABLE business (id bigint GENERATED ALWAYS AS IDENTITY, key text, number bigint);
-	CREATE FUNCTION produce(chosen text) RETURNS void LANGUAGE sql AS $$
-		INSERT INTO business (key, number) SELECT chosen, sequence_id FROM outbox.enqueue('load', '1', 'load', partition_key => chosen)
-	$$;
-	CREATE FUNCTION work(who text, n int, outcome int) RETURNS bigint LANGUAGE sql AS $$
-		WITH held AS MATERIALIZED (SELECT * FROM outbox.claim(who, n, queues => ARRAY['load'])), these AS MATERIALIZED (
-			SELECT array_agg(outbox_id) AS ids, array_agg(lease_token) AS tokens,
-				array_agg((ARRAY['DISPATCHED', 'RETRYABLE', 'FAILED'])[1 + (outcome + sequence_id) % 3]) AS states,
-				array_agg(interval '0') AS delays
-			FROM held HAVING count(*) > 0)
-		SELECT count(c.attempt_no) FROM these, outbox.complete_batch(who, ids, tokens, states, retry_delays => delays) c
-	$$;
 	SELECT outbox.enqueue('split', '1', 'split');
 	SELECT outbox.enqueue('held', '1', 'held');
 	CREATE TABLE held AS SELECT outbox_id, lease_token FROM outbox.claim('holder', 1, '1 day', ARRAY['held']);
 });
+make_load($primary, 'postgres', 'load');
 $primary->backup('backup');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($primary, 'backup', has_streaming => 1);

@@ -144,19 +144,8 @@ $node->safe_psql('busy', qq{
 	SELECT outbox.create_queue('held');
 	SELECT outbox.enqueue('held', '1', 'held') FROM generate_series(1, 2);
 	CREATE TABLE held AS SELECT outbox_id, lease_token FROM outbox.claim('holder', 1, '1 day', ARRAY['held']);
-	CREATE TABLE business (id bigint GENERATED ALWAYS AS IDENTITY, key text, number bigint);
-	CREATE VIEW mine AS SELECT outbox_id, event_type, next_attempt_at FROM outbox.messages JOIN outbox.pending USING (outbox_id);
-	CREATE FUNCTION produce(chosen text) RETURNS void LANGUAGE sql AS \$\$
-		INSERT INTO business (key, number) SELECT chosen, sequence_id FROM outbox.enqueue('load', '1', 'load', partition_key => chosen)
-	\$\$;
-	CREATE FUNCTION work(who text, n int, outcome int) RETURNS bigint LANGUAGE sql AS \$\$
-		WITH held AS MATERIALIZED (SELECT * FROM outbox.claim(who, n, queues => ARRAY['load'])), these AS MATERIALIZED (
-			SELECT array_agg(outbox_id) AS ids, array_agg(lease_token) AS tokens,
-				array_agg((ARRAY['DISPATCHED', 'RETRYABLE', 'FAILED'])[1 + (outcome + sequence_id) % 3]) AS states,
-				array_agg(interval '0') AS delays
-			FROM held HAVING count(*) > 0)
-		SELECT count(c.attempt_no) FROM these, outbox.complete_batch(who, ids, tokens, states, retry_delays => delays) c
-	\$\$});
+	CREATE VIEW mine AS SELECT outbox_id, event_type, next_attempt_at FROM outbox.messages JOIN outbox.pending USING (outbox_id)});
+make_load($node, 'busy', 'load');
 my $pid = wait_for_worker($node, database => 'busy');
 my $from = log_size($node);
 my $load_script = $node->basedir . '/load.sql';

@@ -14,7 +14,7 @@ our @EXPORT = qw(@undone new_node seed session start_query wait_until_blocked
 	result_of sqlstate checksums catalogue membership consistent undamaged
 	configure worker_says wait_for_worker listener hear heard
 	wait_for_no_worker wait_for_rounds serves log_size log_lines logged
-	make_stop_points arm stands_at release);
+	make_stop_points arm stands_at release make_load);
 
 # What a transaction that undid some of its enqueues tells, with a background worker and
 # without: the queues, a name, the script, its errors.
@@ -480,6 +480,28 @@ sub release
 	my ($node, $point) = @_;
 
 	$node->safe_psql('postgres', "SELECT release('$point')");
+	return;
+}
+
+# Business that enqueues into a numbered queue, a key each, and workers for that: produce(key),
+# and work(worker, number of messages, a number that chooses their outcomes).
+sub make_load
+{
+	my ($node, $database, $queue) = @_;
+
+	$node->safe_psql($database, qq{
+		CREATE TABLE business (id bigint GENERATED ALWAYS AS IDENTITY, key text, number bigint);
+		CREATE FUNCTION produce(chosen text) RETURNS void LANGUAGE sql AS \$\$
+			INSERT INTO business (key, number) SELECT chosen, sequence_id FROM outbox.enqueue('load', '1', '$queue', partition_key => chosen)
+		\$\$;
+		CREATE FUNCTION work(who text, n int, outcome int) RETURNS bigint LANGUAGE sql AS \$\$
+			WITH held AS MATERIALIZED (SELECT * FROM outbox.claim(who, n, queues => ARRAY['$queue'])), these AS MATERIALIZED (
+				SELECT array_agg(outbox_id) AS ids, array_agg(lease_token) AS tokens,
+					array_agg((ARRAY['DISPATCHED', 'RETRYABLE', 'FAILED'])[1 + (outcome + sequence_id) % 3]) AS states,
+					array_agg(interval '0') AS delays
+				FROM held HAVING count(*) > 0)
+			SELECT count(c.attempt_no) FROM these, outbox.complete_batch(who, ids, tokens, states, retry_delays => delays) c
+		\$\$});
 	return;
 }
 
