@@ -7,6 +7,10 @@
 
 namespace {
 
+// In the history, and as an argument.
+constexpr std::pair<const char *, const char *> optional_fields[] = {
+	{"partition_key", "partition_key"}, {"key", "idempotency_key"}, {"event", "event_id"}};
+
 class Producer : public Actor {
 public:
 	using Actor::Actor;
@@ -46,9 +50,7 @@ private:
 		std::string text = "'e', '{\"tag\": \"" + message.text("tag") + "\"}', queue => " +
 						   quoted(message.text("queue"));
 
-		for (auto [field, name] : {std::pair{"partition_key", "partition_key"},
-								   {"key", "idempotency_key"},
-								   {"event", "event_id"}})
+		for (auto [field, name] : optional_fields)
 			if (message.has(field))
 				text += std::string(", ") + name + " => " + quoted(message.text(field));
 		text += ", priority => " + std::to_string(random.chance(70) ? 0 : 5);
@@ -81,9 +83,7 @@ private:
 				continue;
 			json += std::string(json.empty() ? "" : ", ") +
 					"{\"event_type\": \"e\", \"payload\": {\"tag\": \"" + message["tag"] + "\"}";
-			for (auto [field, name] : {std::pair{"partition_key", "partition_key"},
-									   {"key", "idempotency_key"},
-									   {"event", "event_id"}})
+			for (auto [field, name] : optional_fields)
 				if (message.has(field))
 					json += std::string(", \"") + name + "\": \"" + message[field] + "\"";
 			json += "}";

@@ -174,24 +174,11 @@ sub set_clock
 	return;
 }
 
-# The server's processes read the file at each look at the clock. libfaketime gives the true
-# time to whoever runs within its own select() or epoll_wait(): a postmaster of 15 starts
-# background workers so, and the signal handlers of all who wait for a lock decide so whether a
-# timer is due. So they get the C library's and the kernel's.
+# The server's processes read the file at each look at the clock.
 sub start_with_false_clock
 {
-	my $source = "$dir/waits.c";
-
 	set_clock(0);
-	append_to_file($source, q{
-		#include <stddef.h>
-		#include <sys/syscall.h>
-		#include <unistd.h>
-		struct timeval;
-		int __select(int, void *, void *, void *, struct timeval *);
-		int select(int n, void *r, void *w, void *e, struct timeval *t) { return __select(n, r, w, e, t); }
-		int epoll_wait(int fd, void *events, int most, int ms) { return syscall(SYS_epoll_pwait, fd, events, most, ms, NULL, 8); }});
-	system_or_bail('cc', '-shared', '-fPIC', '-o', "$dir/waits.so", $source);
+	system_or_bail('cc', '-shared', '-fPIC', '-o', "$dir/waits.so", 'test/faketime_waits.c');
 	local $ENV{LD_PRELOAD} = "$dir/waits.so $faketime";
 	local $ENV{FAKETIME_TIMESTAMP_FILE} = "$dir/clock";
 	local $ENV{FAKETIME_NO_CACHE} = 1;

@@ -28,6 +28,17 @@ END { unlink grep { defined } $whole, $step }
 # ---------------------------------------------------------------- a step
 
 unlink $whole, $step;
+# In the step, and in the script of the whole version.
+my $made = <<'SQL';
+VIEW outbox.sequences AS
+	SELECT queue, partition_key, max(upto) + 1 AS next_sequence_id, count(*) AS versions
+	FROM outbox.key_numbers GROUP BY queue, partition_key;
+COMMENT ON COLUMN outbox.sequences.versions IS 'rows behind it';
+CREATE FUNCTION outbox.note(queue text) RETURNS text LANGUAGE sql STABLE
+	BEGIN ATOMIC SELECT q.note FROM outbox.queues q WHERE q.queue = note.queue; END;
+COMMENT ON FUNCTION outbox.note(text) IS 'the note of a queue';
+SQL
+
 # As docs/internals.md asks: strong locks first, all at once, giving way to who holds them.
 append_to_file($step, <<'SQL');
 DO LANGUAGE plpgsql $locks$
@@ -50,13 +61,8 @@ ALTER TABLE outbox.queues ADD COLUMN note text DEFAULT 'none';
 COMMENT ON COLUMN outbox.queues.note IS 'a note';
 ALTER TABLE outbox.pending ADD COLUMN note text;
 COMMENT ON COLUMN outbox.pending.note IS 'a note';
-CREATE OR REPLACE VIEW outbox.sequences AS
-	SELECT queue, partition_key, max(upto) + 1 AS next_sequence_id, count(*) AS versions
-	FROM outbox.key_numbers GROUP BY queue, partition_key;
-COMMENT ON COLUMN outbox.sequences.versions IS 'rows behind it';
-CREATE FUNCTION outbox.note(queue text) RETURNS text LANGUAGE sql STABLE
-	BEGIN ATOMIC SELECT q.note FROM outbox.queues q WHERE q.queue = note.queue; END;
-COMMENT ON FUNCTION outbox.note(text) IS 'the note of a queue';
+SQL
+append_to_file($step, "CREATE OR REPLACE $made" . <<'SQL');
 ALTER FUNCTION outbox.note(text) OWNER TO outbox_owner;
 REVOKE ALL ON FUNCTION outbox.note(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION outbox.note(text) TO outbox_operator;
@@ -77,15 +83,7 @@ edit(qr/(CREATE TABLE outbox\.queues \(.*?\tcreated_at [^\n]*,\n)/s, sub { "$1\t
 edit(qr/(COMMENT ON COLUMN outbox\.queues\.created_at [^\n]*\n)/s, sub { "$1COMMENT ON COLUMN outbox.queues.note IS 'a note';\n" });
 edit(qr/(CREATE TABLE outbox\.pending \(.*?\tlease_expires_at timestamptz,\n)/s, sub { "$1\tnote text,\n" });
 edit(qr/(COMMENT ON COLUMN outbox\.pending\.created_at [^\n]*\n)/s, sub { "$1COMMENT ON COLUMN outbox.pending.note IS 'a note';\n" });
-edit(qr/CREATE VIEW outbox\.sequences AS\n.*?OFFSET 0;[^\n]*\n/s, sub { <<'SQL' });
-CREATE VIEW outbox.sequences AS
-	SELECT queue, partition_key, max(upto) + 1 AS next_sequence_id, count(*) AS versions
-	FROM outbox.key_numbers GROUP BY queue, partition_key;
-COMMENT ON COLUMN outbox.sequences.versions IS 'rows behind it';
-CREATE FUNCTION outbox.note(queue text) RETURNS text LANGUAGE sql STABLE
-	BEGIN ATOMIC SELECT q.note FROM outbox.queues q WHERE q.queue = note.queue; END;
-COMMENT ON FUNCTION outbox.note(text) IS 'the note of a queue';
-SQL
+edit(qr/CREATE VIEW outbox\.sequences AS\n.*?OFFSET 0;[^\n]*\n/s, sub { "CREATE $made" });
 edit(qr/outbox\.reset_stats\(\)\nTO outbox_operator;\n/s, sub { "outbox.reset_stats(), outbox.note(text)\nTO outbox_operator;\n" });
 append_to_file($whole, $script);
 
@@ -193,11 +191,7 @@ $_->quit foreach $holder, $updater;
 
 is(worker_says($node, 'pid', 'busy'), $pid, 'the worker is the same');
 serves($node, 'busy', 'the worker serves the new version');
-is($node->safe_psql('busy', q{
-		SELECT count(*) FROM business b FULL JOIN (SELECT * FROM outbox.messages WHERE queue = 'load') m
-			ON m.partition_key = b.key AND m.sequence_id = b.number
-		WHERE b.id IS NULL OR m.outbox_id IS NULL}),
-	'0', 'each business row has its message, each message its row');
+load_is_told($node, 'each business row has its message, each message its row', 'busy');
 is($node->safe_psql('busy', q{SELECT count(*) FROM held, outbox.complete(outbox_id, lease_token, 'holder', 'DISPATCHED')}), '1', 'a lease of before is completed');
 is($node->safe_psql('busy', q{SELECT count(*) FROM outbox.pending p, outbox.complete(p.outbox_id, lease_token, 'open', 'DISPATCHED') WHERE claimed_by = 'open'}), '1',
 	'... and one that the update waited for');

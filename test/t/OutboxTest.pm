@@ -14,7 +14,7 @@ our @EXPORT = qw(@undone new_node seed session start_query wait_until_blocked
 	result_of sqlstate checksums catalogue membership consistent undamaged
 	configure worker_says wait_for_worker listener hear heard
 	wait_for_no_worker wait_for_rounds serves log_size log_lines logged
-	make_stop_points arm stands_at release make_load);
+	make_stop_points arm stands_at release make_load load_is_told);
 
 # What a transaction that undid some of its enqueues tells, with a background worker and
 # without: the queues, a name, the script, its errors.
@@ -503,6 +503,18 @@ sub make_load
 			SELECT count(c.attempt_no) FROM these, outbox.complete_batch(who, ids, tokens, states, retry_delays => delays) c
 		\$\$});
 	return;
+}
+
+# Each business row has its message, each message its row.
+sub load_is_told
+{
+	my ($node, $name, $database) = @_;
+
+	return is($node->safe_psql($database // 'postgres', q{
+			SELECT count(*) FROM business b FULL JOIN (SELECT * FROM outbox.messages WHERE event_type = 'load') m
+				ON m.partition_key = b.key AND m.sequence_id = b.number
+			WHERE b.id IS NULL OR m.outbox_id IS NULL}),
+		'0', $name);
 }
 
 # Where the server's log ends now.
