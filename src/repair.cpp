@@ -172,7 +172,7 @@ check_is_complete(Work *work, const PendingRow *row)
 	if (queue == nullptr || (row->created_at < queue->created_at && nobody_enqueued()))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("its queue \"%s\" is %s", shown(row->queue), queue == nullptr ? "missing" : "younger than it")));
-	if (tried(work, row->id).attempts < row->attempt_count)
+	if (row->attempt_count > 0 && tried(work, row->id).attempts < row->attempt_count)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("its ledger holds fewer attempts than its attempt_count, %d", row->attempt_count)));
 }
