@@ -85,7 +85,8 @@ sub start_query
 
 	$session->{outbox_pid} = $session->query('SELECT pg_backend_pid()');
 	$session->{outbox_tag} = 'query ' . ++$started;
-	$session->query_until(qr/started\n/, "\\echo started\n$sql /* $session->{outbox_tag} */;\n");
+	# What came together with the first line is the statement's already.
+	$session->{stdout} = $session->query_until(qr/started\n/, "\\echo started\n$sql /* $session->{outbox_tag} */;\n") =~ s/^.*?started\n//sr;
 	return;
 }
 
