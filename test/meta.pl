@@ -2,7 +2,7 @@
 #
 # META.json obeys the PGXN Meta Spec 1.0.0, and agrees with the control files: each
 # extension that it provides has one, and each that has one is provided. And the tests that
-# test/public-bugs.md names are there.
+# test/public-bugs.md and docs/guarantees.md name are there.
 # Run in the root of the tree.
 
 use strict;
@@ -102,5 +102,11 @@ foreach my $report (@reports)
 	}
 }
 is_deeply(\@missing, [], '... with tests that are there, and checks that are in them');
+
+my ($promised) = slurp('docs/guarantees.md') =~ /^## What is promised\n(.+?)^## /ms;
+my @promises = split /\n\n+/, $promised =~ s/\A\n+|\n+\z//gr;
+cmp_ok(scalar(@promises), '>', 10, 'guarantees.md: there are promises');
+is_deeply([ grep { !/^\*\*.+^Tests: `test\//ms } @promises ], [], '... each names the tests that prove it');
+is_deeply([ grep { !-e } $promised =~ /`(test\/[^`]+)`/g ], [], '... which are there');
 
 done_testing();
