@@ -77,9 +77,11 @@ SELECT outbox.claim('leaves it', 1, queues => ARRAY['load']);
 $primary->poll_query_until('postgres', "SELECT ($produced) >= 200 AND count(*) >= 100 FROM outbox.attempts") or die "no load: $producers->{err} $workers->{err}";
 $standby->promote;
 
-# The old primary lives, unfenced; whoever commits there waits for a standby that is gone.
+# The old primary lives, unfenced; whoever commits there waits for a standby that is gone, and
+# keeps the lock of the key that it numbered, for which the other may wait.
 ok($primary->poll_query_until('postgres', q{
-		SELECT count(*) = 2 FROM pg_stat_activity WHERE application_name = 'producers' AND wait_event = 'SyncRep'}),
+		SELECT bool_or(wait_event = 'SyncRep') AND count(*) FILTER (WHERE wait_event = 'SyncRep' OR pg_blocking_pids(pid) <> '{}') = 2
+		FROM pg_stat_activity WHERE application_name = 'producers'}),
 	'the old primary: no commit is acknowledged');
 my $split = $primary->safe_psql('postgres', q{SET outbox.async_claim = on; SELECT outbox_id, lease_token FROM outbox.claim('old', 1, '1 day', ARRAY['split'])});
 like($split, qr/^[0-9a-f-]{36}\|[0-9a-f-]{36}$/, '... but a claim that need not be durable is');
