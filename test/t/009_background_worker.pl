@@ -296,10 +296,12 @@ wait_for_no_worker($node, 'one');
 has_none('one', 'a version that the library does not serve has no worker');
 configure($node, 'outbox.discovery_interval' => '1s');
 wait_for_rounds($node, 'launcher', 'two', 8);
+# Each look is by a worker, which goes again: one that stays is there after the last one, too.
+configure($node, 'outbox.discovery_interval' => undef);
+ok($node->poll_query_until('two', q{SELECT next_wake > now() + interval '1 hour' FROM outbox.workers WHERE kind = 'launcher'}), 'the launcher has looked for the last time');
 has_none('one', '... nor when the launcher looks again');
 logged($node, $from, 'another version', qr/version of the extension that this library does not serve/,
 	qr/^HINT:  .*ALTER EXTENSION outbox UPDATE/);
-wait_for_rounds($node, 'launcher', 'two', 1, sub { configure($node, 'outbox.discovery_interval' => undef) });
 $from = log_size($node);
 $node->safe_psql('one', q{UPDATE pg_extension SET extversion = (SELECT default_version FROM pg_available_extensions WHERE name = 'outbox')
 	WHERE extname = 'outbox'});
