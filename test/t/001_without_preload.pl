@@ -145,8 +145,10 @@ $node->reload;
 every_function('session_preload_libraries');
 $node->adjust_conf('postgresql.conf', 'session_preload_libraries', "''");
 
-$node->append_conf('postgresql.conf', "shared_preload_libraries = 'outbox'");
+# No safety poll, the first one included, comes between a lease that is let expire by hand and its repair.
+$node->append_conf('postgresql.conf', "shared_preload_libraries = 'outbox'\noutbox.poll_interval = '1 h'");
 $node->restart;
+wait_for_worker($node);
 every_function('shared_preload_libraries');
 is($node->safe_psql('postgres', 'CREATE DATABASE empty'), '', 'a database without the extension');
 is($node->safe_psql('empty', 'SELECT 1'), '1', '... can be used');
