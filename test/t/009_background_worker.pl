@@ -100,6 +100,11 @@ $node->psql('plain', 'CREATE EXTENSION outbox');
 has_none('plain', 'a schema outbox without the extension');
 $node->safe_psql('two', 'CREATE SCHEMA s; CREATE EXTENSION outbox');
 wait_for_worker($node, database => 'two');
+# Somebody has enqueued there before: its first look starts maintenance.
+ok($node->poll_query_until('two', q{
+		SELECT count(*) > 0 AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'outbox maintenance')
+		FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relname ~ '_p\d{8}'}),
+	'maintenance has made partitions, and is gone');
 is(worker_says($node, 'pid', 'one'), $worker, 'none of that disturbed the worker of another database');
 logged($node, $from, 'CREATE and DROP EXTENSION', qr/^ERROR:  .*outbox/);
 
