@@ -319,6 +319,8 @@ configure($node, 'outbox.discovery_interval' => '1s', 'outbox.poll_interval' => 
 $node->safe_psql('one', q{UPDATE pg_extension SET extversion = '99.9' WHERE extname = 'outbox'});
 wait_for_no_worker($node, 'one');
 pass('the worker goes when the version changes under it');
+# The launcher says so a moment later, or when it has looked again; if there still is something to say.
+ok($node->wait_for_log(qr/version of the extension that this library does not serve/, $from), '... and the log says why');
 $node->safe_psql('one', q{UPDATE pg_extension SET extversion = (SELECT default_version FROM pg_available_extensions WHERE name = 'outbox')
 	WHERE extname = 'outbox'});
 wait_for_worker($node, database => 'one');
