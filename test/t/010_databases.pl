@@ -172,8 +172,9 @@ sub backlog
 		SELECT count(*) FROM outbox.enqueue_batch('default',
 			(SELECT jsonb_agg(jsonb_build_object('event_type', 'e', 'payload', g)) FROM generate_series(1, 20000) g))});
 	$node->safe_psql($database, q{SELECT count(*) FROM outbox.claim('gone', 20000, '1 ms')});
+	my $before = $node->safe_psql($database, 'SELECT count(*) FROM outbox.attempts');
 	configure($node, 'outbox.worker' => undef);
-	return $node->poll_query_until($database, q{SELECT count(*) > 0 FROM outbox.attempts}) || die 'no repair began';
+	return $node->poll_query_until($database, "SELECT count(*) > $before FROM outbox.attempts") || die 'no repair began';
 }
 
 $from = log_size($node);
@@ -230,6 +231,8 @@ SKIP:
 	pass('ALTER EXTENSION UPDATE of a busy worker');
 	wait_for_no_worker($node, 'd');
 	pass('the worker goes, for its library does not serve that version');
+	# The launcher says so a moment later, if there still is something to say.
+	ok($node->wait_for_log(qr/version of the extension that this library does not serve/, $from), '... as the log says');
 	$node->safe_psql('d', "ALTER EXTENSION outbox UPDATE TO '$version'");
 	wait_for_worker($node, database => 'd');
 	serves($node, 'd', 'after the update to a version that is served');
