@@ -62,11 +62,13 @@ foreach my $database ('e E', 'copy')
 	serves($node, $database, "original and copy: $database");
 }
 is(by('owner', 'DROP DATABASE copy WITH (FORCE)'), 'done', 'DROP DATABASE ... WITH (FORCE)');
-is($node->safe_psql('e E', q{SELECT string_agg(DISTINCT coalesce(database, '?'), ' ') FROM outbox.workers WHERE kind <> 'launcher'}), 'e E',
+ok($node->poll_query_until('e E', q{SELECT string_agg(DISTINCT coalesce(database, '?'), ' ') FROM outbox.workers WHERE kind <> 'launcher'}, 'e E'),
 	'outbox.workers forgets a dropped database');
 is(by('owner', 'DROP DATABASE "e E"'), 'done', 'DROP DATABASE');
 $node->safe_psql('postgres', 'CREATE DATABASE d');
 database('fence');
+# Who has looked into it may still be going.
+wait_for_no_worker($node, 'd');
 is($node->safe_psql('postgres', q{SELECT string_agg(datname, ' ') FROM pg_stat_activity WHERE backend_type ~ '^outbox' AND datname IS NOT NULL}), 'fence',
 	'a database of an old name, without the extension, has no worker');
 $node->safe_psql('postgres', "DROP DATABASE $_") foreach qw(d fence);
