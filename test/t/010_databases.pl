@@ -17,8 +17,9 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
+# The log would tell what autovacuum was at when somebody wants a table or database for himself.
 my $node = new_node('main', preload => 1, extension => 0,
-	conf => "wal_level = logical\nmax_wal_senders = 4\nallow_in_place_tablespaces = on");
+	conf => "wal_level = logical\nmax_wal_senders = 4\nallow_in_place_tablespaces = on\nautovacuum = off");
 my ($from, $pid);
 
 $node->safe_psql('postgres', q{CREATE ROLE owner LOGIN CREATEDB; CREATE ROLE nobody LOGIN});
