@@ -207,8 +207,10 @@ $node->safe_psql('stuck', q{
 	CREATE FUNCTION slowly() RETURNS boolean LANGUAGE plpgsql AS $$
 		BEGIN IF EXISTS (SELECT FROM public.slow) THEN PERFORM pg_sleep(3600); END IF; RETURN true; END $$;
 	ALTER TABLE outbox.pending ADD CHECK (public.slowly());
+	BEGIN;
 	SELECT outbox_id FROM outbox.enqueue_and_claim('gone', 'e', '1', lease => '2 s');
-	INSERT INTO slow VALUES (true)});
+	INSERT INTO slow VALUES (true);
+	COMMIT});
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'outbox worker' AND wait_event = 'PgSleep'}),
 	'a worker is stuck in a CHECK');
 is(by('owner', 'CREATE DATABASE other'), 'done', '... which does not hold up CREATE DATABASE');
