@@ -294,9 +294,10 @@ $session->query_safe('COMMIT');
 ok(maintenance_is(q{state = 'idle' AND failures = 0}), '... until the lock is gone');
 logged($node, $from, 'a lock in the way', qr/^LOG:  outbox maintenance could not make partitions: .*lock timeout/,
 	qr/^LOG:  outbox maintenance has made partitions again/);
-# The first message lies in the DEFAULT partition, which keeps its period.
+# The first message lies in the DEFAULT partition, which keeps its period. One that has begun
+# since has its own.
 my $made = partitions('messages');
-ok($made eq $before || $made eq periods(1, 2), 'partitions of messages for the next two periods') or diag("$made, not $before");
+ok((grep { $made eq $_ } $before, periods(1, 2), periods(0, 1, 2)), 'partitions of messages for the next two periods') or diag("$made, not $before");
 is(partitions('attempts'), $made, '... and of attempts');
 is($node->safe_psql('m', q{SELECT count(*) FROM outbox.check() WHERE severity = 'error'}), '0', '... are as they must be');
 is(worker_says($node, 'pid', 'm'), $pid, 'the worker did not end for that');
