@@ -340,7 +340,10 @@ $node->safe_psql('postgres', q{
 is($node->safe_psql('postgres', q{SELECT count(*) > 0 FROM outbox.attempts_default}), $dated ? 'f' : 't', 'history lies where it should');
 my $leaves = q{SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox.messages'::regclass};
 note('partitions: ' . $node->safe_psql('postgres', $leaves));
-$node->safe_psql('postgres', "SET outbox.partition_interval = '3653 days'; SELECT * FROM outbox.maintain()");
+# Where autovacuum is at a table, a later pass makes what the first one leaves.
+$node->poll_query_until('postgres', q{
+	SET outbox.partition_interval = '3653 days';
+	SELECT count(*) = 0 FROM outbox.maintain() WHERE action = 'partition left for later'}, "SET\nt");
 cmp_ok($node->safe_psql('postgres', $leaves), '>', $dated ? 4 : 2, 'partitions were made, or at the latest now');
 note("reports: " . $node->safe_psql('postgres', q{SELECT string_agg(r, ', ') FROM (SELECT coalesce(error, 'recorded') || ' ' || count(*) FROM reported GROUP BY error) x(r)}));
 note("ledger: " . $node->safe_psql('postgres', q{SELECT string_agg(r, ', ') FROM (SELECT state || ' ' || coalesce(error_code, '') || ' ' || count(*) FROM outbox.attempts GROUP BY state, error_code) x(r)}));
