@@ -117,8 +117,10 @@ told_later('a', 'of the highest priority, with later ones below it', qq{
 clear();
 heard($listener);
 $node->safe_psql('postgres', qq{
+	BEGIN;
 	SELECT outbox.enqueue('e', '1', 'paused', deliver_at => $soon);
 	SELECT outbox.pause('paused');
+	COMMIT;
 	SELECT outbox.cancel(outbox_id, 'no') FROM outbox.enqueue('e', '1', 'b', deliver_at => $soon);
 	BEGIN; SELECT outbox.enqueue('e', '1', 'c', deliver_at => $soon); ROLLBACK;
 	SELECT outbox.enqueue('e', '1', 'a', deliver_at => clock_timestamp() + interval '600 ms')});
@@ -142,10 +144,12 @@ clear();
 
 	$node->safe_psql('postgres', q{
 		CREATE TABLE leases (name text, outbox_id uuid, lease_token uuid, claimed_at timestamptz, lease_expires_at timestamptz);
+		BEGIN;
 		SELECT outbox.enqueue_and_claim('gone', 'zombie', '1', 'policy', lease => '300 ms');
 		SELECT outbox.enqueue_and_claim('gone', 'ceiling', '1', 'policy', lease => '300 ms', max_attempts => 1);
 		SELECT outbox.pause('paused');
-		INSERT INTO leases SELECT event_type, outbox_id, lease_token, claimed_at, lease_expires_at FROM outbox.pending JOIN outbox.messages USING (outbox_id)});
+		INSERT INTO leases SELECT event_type, outbox_id, lease_token, claimed_at, lease_expires_at FROM outbox.pending JOIN outbox.messages USING (outbox_id);
+		COMMIT});
 	wait_until(q{SELECT count(*) = 2 FROM outbox.attempts JOIN leases USING (outbox_id)});
 	is($node->safe_psql('postgres', "$row 'zombie'"), '1|ZOMBIE_REQUEUE|gone|t|LEASE_EXPIRED|outbox worker|t|t|t|1|t|t',
 		'an expired lease is recorded and the message freed, repair_delay later');
@@ -170,9 +174,9 @@ pass('a lease of a message older than its queue is taken back as well');
 
 # Renewed in time: not touched, though the worker wakes for what was announced first.
 clear();
-$node->safe_psql('postgres', $born->('a', '500 ms') . q{
+$node->safe_psql('postgres', $born->('a', '2 s') . q{
 	SELECT outbox.renew('w', ARRAY[outbox_id], ARRAY[lease_token], '1 h') FROM l;
-	SELECT outbox.enqueue_and_claim('gone', 'lease', '1', 'b', lease => '600 ms')});
+	SELECT outbox.enqueue_and_claim('gone', 'lease', '1', 'b', lease => '2100 ms')});
 wait_until(q{SELECT count(*) = 1 FROM outbox.pending WHERE queue = 'b' AND attempt_count = 1});
 is($node->safe_psql('postgres', q{SELECT attempt_count, claimed_by FROM outbox.pending WHERE queue = 'a'}), '0|w',
 	'a renewed lease is left alone while another, that expired later than its first, is taken back');
@@ -183,8 +187,10 @@ clear();
 	my $holder = session($node);
 	my $state = q{SELECT attempt_count, claimed_by, lease_expires_at < clock_timestamp() FROM outbox.pending WHERE queue = 'a'};
 
-	$node->safe_psql('postgres', q{SELECT outbox.enqueue_and_claim('w', 'e', '1', 'a', lease => '1 s')});
-	$holder->query_safe(q{BEGIN; SELECT outbox.complete(outbox_id, lease_token, 'w', 'FAILED') FROM outbox.pending WHERE queue = 'a'});
+	# In one go, so that the lease does not run out before.
+	$holder->query_safe(q{
+		SELECT outbox.enqueue_and_claim('w', 'e', '1', 'a', lease => '1 s');
+		BEGIN; SELECT outbox.complete(outbox_id, lease_token, 'w', 'FAILED') FROM outbox.pending WHERE queue = 'a'});
 	wait_until(q{SELECT lease_expires_at < clock_timestamp() FROM outbox.pending WHERE queue = 'a'});
 	sleeps_for_long('a lease that expires under an open completion does not keep it awake');
 	is($node->safe_psql('postgres', $state), '0|w|t', '... nor is it taken');
@@ -324,9 +330,10 @@ clear();
 foreach my $end ('COMMIT', 'ROLLBACK')
 {
 	my $holder = session($node);
-	my ($id) = split /\|/, $node->safe_psql('postgres', q{SELECT outbox_id FROM outbox.enqueue_and_claim('w', 'e', '1', 'c', lease => '1 s')});
+	my ($id) = split /\n/, $holder->query_safe(q{
+		SELECT outbox_id FROM outbox.enqueue_and_claim('w', 'e', '1', 'c', lease => '1 s');
+		BEGIN; SELECT outbox.complete(outbox_id, lease_token, 'w', 'DISPATCHED') FROM outbox.pending WHERE queue = 'c'});
 
-	$holder->query_safe(qq{BEGIN; SELECT outbox.complete(outbox_id, lease_token, 'w', 'DISPATCHED') FROM outbox.pending WHERE outbox_id = '$id'});
 	stays_calm("a lease expires that an open completion holds");
 	wait_until(qq{SELECT lease_expires_at < clock_timestamp() FROM outbox.pending WHERE outbox_id = '$id'});
 	is($node->safe_psql('postgres', qq{SELECT count(*) FROM outbox.attempts WHERE outbox_id = '$id'}), '0', '... and is not taken from it');

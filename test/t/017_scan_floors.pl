@@ -207,8 +207,8 @@ foreach my $change (q{SELECT outbox.cancel(outbox_id, 'r', force => true) FROM o
 	$two->query_safe(q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending});
 }
 # A completion that is undone after its lease has expired, by a transaction that has looked on.
-$one->query_safe(q{BEGIN; SELECT outbox.enqueue_and_claim('w', 'x', '1', 'a', lease => '200 ms'); COMMIT; BEGIN});
-$one->query_safe(q{SELECT outbox.complete(outbox_id, lease_token, 'w', 'DISPATCHED') FROM outbox.pending WHERE queue = 'a'});
+$one->query_safe(q{BEGIN; SELECT outbox.enqueue_and_claim('w', 'x', '1', 'a', lease => '1 s'); COMMIT; BEGIN;
+	SELECT outbox.complete(outbox_id, lease_token, 'w', 'DISPATCHED') FROM outbox.pending WHERE queue = 'a'});
 $node->poll_query_until('postgres', q{SELECT clock_timestamp() > lease_expires_at FROM outbox.pending WHERE queue = 'a'}) or die;
 is(claimed($one, 'a'), 'nothing', 'a completion stays open until its lease has expired');
 $one->query_safe('SELECT outbox.repair_expired_leases(); ROLLBACK');
