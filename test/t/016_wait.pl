@@ -38,6 +38,8 @@ foreach my $name (sort keys %nodes)
 			"SELECT count(*) = 1 FROM outbox.workers WHERE kind = 'worker' AND pid IS NOT NULL") or die 'no worker';
 	}
 
+	# What was claimed does not come back meanwhile.
+	$do->(q{SELECT outbox.alter_queue('default', lease => '1 day')});
 	start_waiting($node, $waiter, "SELECT event_type FROM outbox.claim('w', wait => '1 day')");
 	$do->(q{SELECT outbox.enqueue('commit', '1')});
 	is(scalar(result_of($waiter)), 'commit', "$name: a commit ends the wait of claim");

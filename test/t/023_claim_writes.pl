@@ -21,7 +21,9 @@ $node->safe_psql('postgres', q{
 	CREATE EXTENSION outbox_payment;
 	CREATE EXTENSION outbox_m10;
 	SELECT outbox.maintain();
-	SELECT outbox.create_queue('n', ordering => 'numbered');
+	-- Only what the test lets expire does.
+	SELECT outbox.alter_queue('default', lease => '1 day');
+	SELECT outbox.create_queue('n', ordering => 'numbered', lease => '1 day');
 	SELECT outbox.create_queue('once', max_attempts => 1);
 	SELECT outbox.create_queue('lowered');
 	SELECT pg_create_logical_replication_slot('writes', 'test_decoding');
