@@ -45,7 +45,7 @@ my %work = (
 	lapse => q{UPDATE outbox.pending SET lease_expires_at = clock_timestamp() - interval '1 second' WHERE claimed_by IS NOT NULL},
 	repair => q{INSERT INTO done SELECT 'repair', count(*) FROM outbox.repair_expired_leases(500)},
 	replay => q{INSERT INTO done SELECT 'enqueue', count(outbox.replay(outbox_id)) FROM (SELECT outbox_id FROM outbox.dead_letters LIMIT 100) d},
-	maintain => q{SELECT count(*) FROM outbox.maintain()});
+	maintain => q{INSERT INTO done SELECT 'maintain', count(*) FROM outbox.maintain()});
 my @kinds = qw(enqueue enqueue single claim claim complete complete renew release lapse repair repair claim complete replay maintain);
 
 # Locks that a session still holds between two statements, its own query's apart.
