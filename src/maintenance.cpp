@@ -15,6 +15,7 @@
 #include "retention.h"
 #include "settings.h"
 #include "step.h"
+#include "stop_point.h"
 #include "work.h"
 
 namespace outbox {
@@ -114,7 +115,8 @@ ask_for_maintenance(DatabaseSlot *slot)
 {
 	MemoryContext context;
 
-	if (is_maintaining() || steady_us() < next_at || !(lacks_pairs || (keeps_data && steady_us() >= old_data_at)))
+	// One that has just ended is followed first, which says when the next may start.
+	if (process != nullptr || steady_us() < next_at || !(lacks_pairs || (keeps_data && steady_us() >= old_data_at)))
 		return;
 	next_at = steady_us() + usual_pause_us;
 	old_data_at = steady_us() + old_data_pause_us;
@@ -329,6 +331,7 @@ OUTBOX_PROCESS(outbox_maintenance_main)
 	report = &slot->maintenance;
 	change_report(report, [](Report *mine) { mine->starts++; });
 	before_shmem_exit(at_exit, 0);
+	OUTBOX_STOP_POINT("maintenance_before_work");
 	pgstat_report_activity(STATE_RUNNING, "making partitions");
 	make_pairs();
 	pgstat_report_activity(STATE_RUNNING, "retiring old data");

@@ -5,7 +5,7 @@
 # any two steps of the worker; though nobody has raised the flag yet. A lease is recorded
 # once, whoever comes in between. A database that was dropped between two launchers is
 # forgotten. A look-up that misses a row which moves under its eyes
-# finds it nevertheless.
+# finds it nevertheless. The end of a maintenance process is noticed, whenever it comes.
 #
 # Needs a library made with STOP_POINTS=1: a process that comes to an armed place waits
 # there until it is released. The safety poll is an hour away.
@@ -321,6 +321,31 @@ foreach my $case (
 	release($node, 'find_pending_missed');
 	like((result_of($holder))[1], qr/completed 1, lost 0$/m, 'no completion takes a row that moves for a lease that is lost');
 	$_->quit foreach $reader, $renewer, $holder;
+}
+
+# ---------------------------------------------------------------- maintenance
+
+# It ends, with its work undone, between the beginning of the worker's round and the moment at
+# which the next one could be asked for.
+{
+	my $worker = quiet();
+	my $leaves = q{SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox.messages'::regclass};
+	my $before = $node->safe_psql('postgres', $leaves);
+
+	arm($node, 'maintenance_before_work');
+	configure($node, 'outbox.partition_interval' => '1 day', 'outbox.poll_interval' => '100ms');
+	enqueue('a');
+	stands_at($node, 'maintenance_before_work');
+	my $maintenance = $node->safe_psql('postgres', q{SELECT reached('maintenance_before_work')});
+	arm($node, 'worker_before_repair', $worker);
+	stands_at($node, 'worker_before_repair', $worker);
+	end_worker($maintenance);
+	release($node, 'maintenance_before_work');
+	# The postmaster has noticed its end before it lets another session in.
+	$node->safe_psql('postgres', 'SELECT 1');
+	release($node, 'worker_before_repair');
+	ok($node->poll_query_until('postgres', "SELECT ($leaves) > $before"), 'another one does it');
+	configure($node, 'outbox.partition_interval' => undef, 'outbox.poll_interval' => undef);
 }
 
 quiet();
