@@ -21,7 +21,7 @@ my $markers = 0;
 $listener->query_safe('LISTEN outbox_pending');
 
 # What was notified since the last call, sorted.
-sub heard
+sub notified
 {
 	my $marker = 'marker ' . ++$markers;
 	my $output = '';
@@ -46,14 +46,14 @@ sub told
 		extra_params => [ '-v', 'VERBOSITY=sqlstate' ]);
 
 	is(join(' ', $err =~ /ERROR:\s+(\S+)/g), $errors // '', "$name: errors");
-	return is(heard(), $expected, $name);
+	return is(notified(), $expected, $name);
 }
 
 $node->safe_psql('postgres', q{
 	SELECT outbox.create_queue(q) FROM unnest(ARRAY['a', 'b', 'A', 'it''s "q"', repeat('q', 63)]) q;
 	SELECT outbox.create_queue('numbered', ordering => 'numbered');
 });
-is(heard(), '', 'creating queues tells nobody');
+is(notified(), '', 'creating queues tells nobody');
 
 # ---------------------------------------------------------------- once per queue
 
@@ -87,11 +87,11 @@ told('a', 'together with the application\'s own NOTIFY of the same channel and p
 my $producer = session($node);
 
 $producer->query_safe("BEGIN; SELECT outbox.enqueue('e', '1', 'a')");
-is(heard(), '', 'nothing while the transaction is open');
+is(notified(), '', 'nothing while the transaction is open');
 $producer->query_safe('COMMIT');
-is(heard(), 'a', '... and one at its commit');
+is(notified(), 'a', '... and one at its commit');
 $producer->query_safe('BEGIN; SELECT 1; COMMIT');
-is(heard(), '', 'the next transaction of that session starts anew');
+is(notified(), '', 'the next transaction of that session starts anew');
 
 told(@$_) foreach @undone;
 told('', 'an error in the same statement', q{SELECT outbox.enqueue('e', '1'), 1 / (g - 3) FROM generate_series(1, 5) g}, '22012');
@@ -135,31 +135,31 @@ told('', 'a replay that is rolled back', q{BEGIN; SELECT outbox.replay(outbox_id
 
 # maintain() tells the queues that have something to claim, and only those.
 $node->safe_psql('postgres', q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending});
-heard();
+notified();
 told('', 'maintain() with nothing to claim', q{SELECT * FROM outbox.maintain()});
 $node->safe_psql('postgres', q{
 	SELECT outbox.enqueue('e', '1', 'a');
 	SELECT outbox.enqueue('e', '1', 'b', deliver_at => clock_timestamp() + interval '1 hour');
 	SELECT outbox.enqueue_and_claim('w', 'e', '1', 'numbered');
 });
-heard();
+notified();
 told('a', 'maintain() with a due, a scheduled and a leased message', q{SELECT * FROM outbox.maintain()});
 
 # ---------------------------------------------------------------- prepared transactions
 
 $producer->query_safe(q{BEGIN; SELECT outbox.enqueue('prepared', '1', 'a', idempotency_key => 'prepared'); PREPARE TRANSACTION 'p'});
-is(heard(), '', 'PREPARE TRANSACTION works and tells nobody');
+is(notified(), '', 'PREPARE TRANSACTION works and tells nobody');
 $producer->query_safe('BEGIN; SELECT 1; COMMIT');
-is(heard(), '', '... and leaves nothing behind in its session');
+is(notified(), '', '... and leaves nothing behind in its session');
 $producer->query_safe(q{SELECT outbox.enqueue('e', '1', 'b')});
-is(heard(), 'b', '... whose next enqueue tells its own queue only');
+is(notified(), 'b', '... whose next enqueue tells its own queue only');
 $node->safe_psql('postgres', q{COMMIT PREPARED 'p'});
 is($node->safe_psql('postgres', q{SELECT event_type FROM outbox.claim('w', 100, queues => ARRAY['a']) WHERE event_type = 'prepared'}),
 	'prepared', '... and after COMMIT PREPARED the message is there');
 is($node->safe_psql('postgres', q{SELECT created FROM outbox.enqueue('e', '1', 'a', idempotency_key => 'prepared')}), 'f', '... and its key');
-heard();
+notified();
 $producer->query_safe(q{BEGIN; SELECT outbox.enqueue('gone', '1', 'a'); PREPARE TRANSACTION 'p'; ROLLBACK PREPARED 'p'});
-is(heard(), '', 'ROLLBACK PREPARED tells nobody');
+is(notified(), '', 'ROLLBACK PREPARED tells nobody');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.messages WHERE event_type = 'gone'}), '0', '... and leaves nothing');
 
 # Another session waits for a prepared enqueue of the same key, and goes on at its end.
@@ -172,7 +172,7 @@ foreach my $end ('COMMIT', 'ROLLBACK')
 	wait_until_blocked($node, $other, "a key of a prepared transaction, $end PREPARED");
 	$node->safe_psql('postgres', "$end PREPARED 'p'");
 	is(scalar(result_of($other)), $end eq 'COMMIT' ? 'f' : 't', "... then knows");
-	is(heard(), $end eq 'COMMIT' ? '' : 'default', '... and tells, or not');
+	is(notified(), $end eq 'COMMIT' ? '' : 'default', '... and tells, or not');
 	$other->quit;
 }
 
