@@ -63,7 +63,7 @@ move_on(DueScan *scan, TimestampTz *from)
 	scan->level = Min(scan->level, priorities);
 	while (--scan->level >= 0)
 	{
-		*from = begin_at_due_floor(&scan->floor, scan->slot, scan->queue->name, scan->level);
+		*from = begin_at_due_floor(&scan->floor, scan->slot, scan->generation, scan->queue->name, scan->level);
 		if (*from != DT_NOEND)
 			return true;
 		leave_floor(&scan->floor);
@@ -120,7 +120,7 @@ begin_due_scan(DueScan *scan, Work *work, const Queue *queue)
 	scan->queue = queue;
 	scan->index = named_index(table, "pending_due");
 	scan->level = PG_INT16_MAX;
-	scan->slot = queue_slot(text_to_cstring(queue->name));
+	scan->slot = queue_slot(text_to_cstring(queue->name), &scan->generation);
 	begin_probe(&scan->probe, table, scan->index, 4);
 }
 

@@ -22,6 +22,7 @@ struct DueScan {
 	int level;			// the priority that is being read; above all before the first
 	bool in_level;
 	QueueSlot *slot;	// nullptr: no floors
+	uint32 generation;	// of the slot
 	FloorScan floor;	// of the level
 };
 

@@ -196,13 +196,23 @@ leave_floor(FloorScan *scan)
 	scan->floor = nullptr;
 }
 
+// If the slot has become another queue's, what was read is of that one's floor, and what was
+// emptied its notes: maybe somebody is raising it who counts on them.
 TimestampTz
-begin_at_due_floor(FloorScan *scan, QueueSlot *slot, const text *queue, int priority)
+begin_at_due_floor(FloorScan *scan, QueueSlot *slot, uint32 generation, const text *queue, int priority)
 {
 	const Entries *entries = find_entries(queue);
+	TimestampTz from =
+		begin_at_floor(scan, &slot->due_floors[priority], entries != nullptr ? entries->made[priority] : DT_NOEND,
+					   entries != nullptr ? entries->removed[priority] : DT_NOEND);
 
-	return begin_at_floor(scan, &slot->due_floors[priority], entries != nullptr ? entries->made[priority] : DT_NOEND,
-						  entries != nullptr ? entries->removed[priority] : DT_NOEND);
+	pg_read_barrier();
+	if (pg_atomic_read_u32(&slot->generation) == generation)
+		return from;
+	if (scan->floor != nullptr)
+		lower(scan->floor, DT_NOBEGIN);
+	leave_floor(scan);
+	return DT_NOBEGIN;
 }
 
 TimestampTz

@@ -52,8 +52,8 @@ TimestampTz begin_at_floor(FloorScan *scan, Floor *floor, TimestampTz made, Time
 void raise_floor(FloorScan *scan, TimestampTz key);
 void leave_floor(FloorScan *scan);
 
-// slot: the queue's, looked up before.
-TimestampTz begin_at_due_floor(FloorScan *scan, QueueSlot *slot, const text *queue, int priority);
+// slot: the queue's, looked up before, when it was of that generation.
+TimestampTz begin_at_due_floor(FloorScan *scan, QueueSlot *slot, uint32 generation, const text *queue, int priority);
 TimestampTz begin_at_lease_floor(FloorScan *scan);
 
 // ---- what this transaction does to the entries of a row of outbox.pending

@@ -124,6 +124,22 @@ find_queue(const char *name, uint32 hash)
 	return found;
 }
 
+bool
+is_still(const Remembered *last, const char *name)
+{
+	return last->slot != nullptr && strcmp(last->name, name) == 0 &&
+		   pg_atomic_read_u32(&last->slot->generation) == last->generation && !is_dropped(last->slot);
+}
+
+// Under the lock, without which the slot may become another queue's.
+void
+remember(Remembered *last, const char *name, QueueSlot *slot)
+{
+	last->slot = slot;
+	last->generation = slot != nullptr ? pg_atomic_read_u32(&slot->generation) : 0;
+	strlcpy(last->name, name, sizeof(last->name));
+}
+
 // Makes a slot free: whoever noted it finds another generation.
 void
 free_queue(QueueSlot *slot)
@@ -226,35 +242,32 @@ forget_queues(Oid database)
 }
 
 QueueSlot *
-queue_slot(const char *name)
+queue_slot(const char *name, uint32 *generation)
 {
 	uint32 hash = DatumGetUInt32(
 		hash_any(reinterpret_cast<const unsigned char *>(name), static_cast<int>(strlen(name))));
 	Remembered *last = &remembered[hash % remembered_slots];
-	QueueSlot *slot;
 
 	if (shared == nullptr)
 		return nullptr;
-	if (last->slot != nullptr && strcmp(last->name, name) == 0 &&
-		pg_atomic_read_u32(&last->slot->generation) == last->generation && !is_dropped(last->slot))
-		return last->slot;
-	LWLockAcquire(shared->lock, LW_SHARED);
-	slot = find_queue(name, hash);
-	LWLockRelease(shared->lock);
-	if (slot == nullptr)
+	if (!is_still(last, name))
 	{
-		LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-		slot = find_queue(name, hash);
-		if (slot == nullptr)
-			slot = make_queue(name, hash);
+		LWLockAcquire(shared->lock, LW_SHARED);
+		remember(last, name, find_queue(name, hash));
 		LWLockRelease(shared->lock);
 	}
-	if (slot == nullptr)
-		return nullptr;
-	last->slot = slot;
-	last->generation = pg_atomic_read_u32(&slot->generation);
-	strlcpy(last->name, name, sizeof(last->name));
-	return slot;
+	if (last->slot == nullptr)
+	{
+		QueueSlot *slot;
+
+		LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+		slot = find_queue(name, hash);
+		remember(last, name, slot != nullptr ? slot : make_queue(name, hash));
+		LWLockRelease(shared->lock);
+	}
+	if (generation != nullptr)
+		*generation = last->generation;
+	return last->slot;
 }
 
 void

@@ -127,8 +127,9 @@ void forget_database(Oid database);
 // Frees the slots of its queues.
 void forget_queues(Oid database);
 
-// The slot of a queue of this database, made if need be; nullptr when there is no room.
-QueueSlot *queue_slot(const char *name);
+// The slot of a queue of this database, made if need be; nullptr when there is no room. Its
+// generation is that in which it is this queue's.
+QueueSlot *queue_slot(const char *name, uint32 *generation = nullptr);
 inline int slot_number(const QueueSlot *slot) { return static_cast<int>(slot - shared->queues); }
 
 // Each queue of a database that has a slot. Who needs the list to stay as it is holds the lock.

@@ -2,7 +2,7 @@
 #
 # Proves: a claim that raises a floor cannot leave behind what a commit makes claimable
 # below it, wherever the two meet; one that ends in the middle leaves the floor for others
-# to raise.
+# to raise; one whose queue is dropped meanwhile raises no floor of another queue's.
 #
 # Needs a library made with STOP_POINTS=1. Without a background worker, so that nothing but
 # these sessions touches the floors.
@@ -13,7 +13,7 @@ use OutboxTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = new_node('main', preload => 1, conf => "outbox.worker = off\nautovacuum = off");
+my $node = new_node('main', preload => 1, conf => "outbox.worker = off\nautovacuum = off\noutbox.max_queues = 16");
 my ($producer, $worker, $other) = map { session($node) } 1 .. 3;
 my ($producer_pid, $worker_pid) = map { $_->query_safe('SELECT pg_backend_pid()') } $producer, $worker;
 
@@ -154,6 +154,22 @@ stands_at($node, 'raise_before_set', $other->{outbox_pid});
 pass('... and if it ends in the middle, the next one may raise');
 release($node, 'raise_before_set');
 result_of($other);
+
+# ---------------------------------------------------------------- the slot becomes another queue's
+
+$node->safe_psql('postgres', q{SELECT outbox.create_queue('last')});
+$node->safe_psql('postgres', q{SELECT outbox.create_queue('filler ' || n) FROM generate_series(1, 16 - (SELECT count(*) FROM outbox.queue_stats())) n});
+my $other_pid = $other->query_safe('SELECT pg_backend_pid()');
+arm($node, 'raise_before_emptied', $other_pid);
+start_query($other, $claim =~ s/'a'/'last'/r);
+stands_at($node, 'raise_before_emptied', $other_pid);
+$node->safe_psql('postgres', q{SELECT outbox.drop_queue('last')});
+$node->safe_psql('postgres', q{SELECT outbox.create_queue('next')});
+is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.queue_stats() WHERE queue = 'next'}), '1', 'a claim stands while its queue is dropped, whose slot another one gets');
+$producer->query_safe(q{SELECT outbox.enqueue('of ' || p, '1', 'next', priority => p) FROM generate_series(0, 15) p});
+release($node, 'raise_before_emptied');
+is(result_of($other), 'nothing', '... it finds nothing');
+is($other->query_safe(q{SELECT count(*) FROM outbox.claim('w', 99, queues => ARRAY['next'])}), '16', '... and hides nothing of the other queue');
 
 consistent($node, 'nothing lost, nothing twice');
 $_->quit foreach $producer, $other;
