@@ -77,8 +77,8 @@ note_least(TimestampTz *least, TimestampTz key)
 	*least = Min(*least, key);
 }
 
-// The slot has become another queue's; this one may have got another slot meanwhile. To lower
-// a floor too far costs a walk, no more.
+// The slot has become another queue's, or was given up; this one may have got another slot
+// meanwhile. To lower a floor too far costs a walk, no more.
 void
 lower_in_all(int priority, TimestampTz key)
 {
@@ -94,7 +94,8 @@ lower_due_floors(const Entries *entries)
 			continue;
 		if (entries->slot != nullptr)
 			lower(&entries->slot->due_floors[i], entries->made[i]);
-		if (entries->slot == nullptr || pg_atomic_read_u32(&entries->slot->generation) != entries->generation)
+		if (entries->slot == nullptr || is_dropped(entries->slot) ||
+			pg_atomic_read_u32(&entries->slot->generation) != entries->generation)
 			lower_in_all(i, entries->made[i]);
 	}
 }

@@ -242,6 +242,24 @@ raise('gone');
 $one->query_safe(q{SELECT outbox.drop_queue('gone'); SELECT outbox.create_queue('gone'); SELECT outbox.enqueue('x', '1', 'gone', deliver_at => '2001-01-01')});
 is(claimed($two, 'gone'), 'x', 'a queue that was made anew');
 
+# A queue whose own transaction is open for so long that the worker has given its slot up.
+configure($node, 'outbox.worker' => 'on');
+wait_for_worker($node);
+$one->query_safe(q{BEGIN; SELECT outbox.create_queue('long'); SELECT outbox.enqueue('x', '1', 'long')});
+for (1 .. 1800)
+{
+	last if $node->safe_psql('postgres', q{SELECT count(*) FROM outbox.queue_stats() WHERE queue = 'long'}) eq '0';
+	# The worker looks at all queues.
+	$two->query_safe(q{BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'look'});
+	$two->query_safe(q{COMMIT PREPARED 'look'});
+	select(undef, undef, undef, 0.1);
+}
+$one->query_safe(q{SELECT outbox.resume('long'); SELECT outbox.enqueue('y', '1', 'long', priority => 5); COMMIT});
+is(claimed($two, 'long'), 'x y', 'a queue that was long in the making, and looked at before its last message');
+$two->query_safe(q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending});
+configure($node, 'outbox.worker' => undef);
+wait_for_no_worker($node, 'postgres');
+
 # A priority that no claim looks for, let in by hand: it harms nobody.
 $one->query_safe(q{ALTER TABLE outbox.pending DROP CONSTRAINT pending_priority});
 $one->query_safe($_) foreach q{SELECT outbox.enqueue('x', '1', 'a')}, q{UPDATE outbox.pending SET priority = 30000 WHERE queue = 'a'};
