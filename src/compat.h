@@ -74,6 +74,19 @@ extension_wait_event()
 #endif
 }
 
+// The table, or what it holds, was made by this transaction: a failure brings back what was before.
+inline bool
+is_made_anew(Relation rel)
+{
+#if PG_VERSION_NUM >= 160000
+	SubTransactionId made = rel->rd_firstRelfilelocatorSubid;
+#else
+	SubTransactionId made = rel->rd_firstRelfilenodeSubid;
+#endif
+
+	return rel->rd_createSubid != InvalidSubTransactionId || made != InvalidSubTransactionId;
+}
+
 // Which PGPROC is this process's.
 inline uint32
 process_number()

@@ -64,6 +64,8 @@ move_on(DueScan *scan, TimestampTz *from)
 	while (--scan->level >= 0)
 	{
 		*from = begin_at_due_floor(&scan->floor, scan->slot, scan->generation, scan->queue->name, scan->level);
+		if (is_made_anew(pending(scan->work)->rel))
+			leave_floor(&scan->floor);
 		if (*from != DT_NOEND)
 			return true;
 		leave_floor(&scan->floor);

@@ -72,11 +72,11 @@ expiry_in(const Probe *probe)
 
 // A walk that does not begin at the floor cannot raise it.
 TimestampTz
-begin_of_walk(RepairScan *scan)
+begin_of_walk(Work *work, RepairScan *scan)
 {
 	TimestampTz bottom = begin_at_lease_floor(&scan->floor);
 
-	if (scan->from > bottom)
+	if (scan->from > bottom || is_made_anew(pending(work)->rel))
 		leave_floor(&scan->floor);
 	return Max(scan->from, bottom);
 }
@@ -251,7 +251,7 @@ repair(Work *work, RepairScan *scan)
 
 	scan->repaired = 0;
 	begin_lease_probe(&probe, work);
-	start_between(&probe, begin_of_walk(scan), work->now);
+	start_between(&probe, begin_of_walk(work, scan), work->now);
 	// Rows that cannot be repaired do not count: the scan goes on behind them.
 	do
 	{

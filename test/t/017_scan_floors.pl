@@ -242,6 +242,16 @@ raise('gone');
 $one->query_safe(q{SELECT outbox.drop_queue('gone'); SELECT outbox.create_queue('gone'); SELECT outbox.enqueue('x', '1', 'gone', deliver_at => '2001-01-01')});
 is(claimed($two, 'gone'), 'x', 'a queue that was made anew');
 
+# The extension, made anew by a transaction that fails.
+$two->query_safe(q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending});
+$one->query_safe(q{SELECT outbox.enqueue('x', '1'); SELECT outbox.enqueue_and_claim('w', 'y', '1', lease => '1 ms')});
+$one->query_safe($expired);
+$one->query_safe(q{BEGIN; DROP EXTENSION outbox; CREATE EXTENSION outbox;
+	SELECT count(*) FROM outbox.claim('w', 9); SELECT count(*) FROM outbox.repair_expired_leases(); ROLLBACK});
+is($two->query_safe('SELECT count(*) FROM outbox.repair_expired_leases()'), '1', 'the extension is dropped and made anew, and is not: a lease that had expired is found');
+is(claimed($two, 'default'), 'x', '... and a message');
+$two->query_safe(q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending});
+
 # A queue whose own transaction is open for so long that the worker has given its slot up.
 configure($node, 'outbox.worker' => 'on');
 wait_for_worker($node);
