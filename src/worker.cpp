@@ -343,8 +343,8 @@ look_for_due(bool all)
 		report_notified(worker.told_directly);
 	if (told && all)
 		worker.last_look = steady_us();
-	else if (all)
-		announce(&worker.slot->look_at, 0);	// again, after the pause
+	else if (!told)
+		announce(&worker.slot->look_at, 0);	// all again, after the pause: nothing was told
 }
 
 // ---- going round

@@ -130,6 +130,18 @@ sleeps_for_long('... and do not keep it awake');
 $node->safe_psql('postgres', q{SELECT outbox.resume('paused')});
 is(heard($listener), 'paused', '... but the paused one when it is resumed');
 
+# A look that fails in the middle has told nothing of what it found before.
+clear();
+heard($listener);
+$node->safe_psql('postgres', qq{
+	BEGIN; SELECT outbox.enqueue('e', '1', q, deliver_at => now() + interval '1 s') FROM unnest(ARRAY['a', 'd']) q; COMMIT;
+	UPDATE outbox.queues SET lease = '170000000 years' WHERE queue = 'd'});
+wait_until(q{SELECT failures > 0 FROM outbox.workers WHERE kind = 'worker'});
+$node->safe_psql('postgres', q{UPDATE outbox.queues SET lease = DEFAULT WHERE queue = 'd'});
+hear($listener, $_) foreach 'a', 'd';
+wait_until(q{SELECT failures = 0 FROM outbox.workers WHERE kind = 'worker'});
+pass('two messages fell due, and the queue of the second could not be read at first: both are told');
+
 # ---------------------------------------------------------------- leases
 
 # A lease of a worker that is gone, recorded as api.md says.
