@@ -150,11 +150,13 @@ find_row(Table *table, const text *name, TupleTableSlot *slot)
 	return find_in_latest_snapshot(table, primary_index(table), &key, 1, slot);
 }
 
-// What a pause, or another setting, held back may be claimed from now on.
+// What a pause, or another setting, held back may be claimed from now on; the worker forgets
+// when something of a paused queue falls due.
 void
 tell_of_due(Work *work, Table *table, TupleTableSlot *row)
 {
 	Queue queue = {};
+	TimestampTz next;
 	bool isnull;
 
 	if (DatumGetBool(table->get(row, queues_col::paused, &isnull)))
@@ -162,6 +164,9 @@ tell_of_due(Work *work, Table *table, TupleTableSlot *row)
 	queue.name = DatumGetTextPP(table->get(row, queues_col::queue, &isnull));
 	if (has_due(work, &queue))
 		note_due(queue.name, work->now, work->now);
+	next = next_due_after(work, &queue, work->now);
+	if (next != DT_NOEND)
+		note_due(queue.name, next, work->now);
 }
 
 // Changes the queue's row by change(table, row), looking again whenever it moved.

@@ -130,6 +130,19 @@ sleeps_for_long('... and do not keep it awake');
 $node->safe_psql('postgres', q{SELECT outbox.resume('paused')});
 is(heard($listener), 'paused', '... but the paused one when it is resumed');
 
+# Resumed before that, after the worker has looked at all queues.
+clear();
+heard($listener);
+$node->safe_psql('postgres', q{
+	SELECT outbox.pause('paused');
+	SELECT outbox.enqueue('e', '1', 'paused', deliver_at => clock_timestamp() + interval '5 s');
+	BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'look';
+	COMMIT PREPARED 'look'});
+sleeps_for_long('a queue is paused, and what is scheduled in it keeps nobody awake');
+$node->safe_psql('postgres', q{SELECT outbox.resume('paused')});
+hear($listener, 'paused');
+pass('... but is told when it falls due, if the queue is resumed before that');
+
 # A look that fails in the middle has told nothing of what it found before.
 clear();
 heard($listener);
