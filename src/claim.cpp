@@ -342,11 +342,12 @@ claim_waiting(Claim *claim, int64 us)
 						errhint("Use CALL outbox.wait_for_work(), then claim.")));
 	begin_waiting(&waiting, us);
 	do
-	{
-		claim->snapshot = RegisterSnapshot(GetLatestSnapshot());
-		claim_once(claim);
-		UnregisterSnapshot(claim->snapshot);
-	} while (claim->taken == 0 && wait_on(&waiting));
+		look_once([&] {
+			claim->snapshot = RegisterSnapshot(GetLatestSnapshot());
+			claim_once(claim);
+			UnregisterSnapshot(claim->snapshot);
+		});
+	while (claim->taken == 0 && wait_on(&waiting));
 	end_waiting(&waiting);
 }
 

@@ -123,7 +123,7 @@ OUTBOX_FUNCTION(outbox_wait_for_work)
 		bool found;
 
 		begin_waiting(&waiting, us);
-		found = is_any_claimable(names);
+		look_once([&] { found = is_any_claimable(names); });
 		end_look();
 		if (found || !wait_on(&waiting))
 			break;

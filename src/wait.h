@@ -21,4 +21,17 @@ void begin_waiting(Waiting *waiting, int64 us);
 bool wait_on(Waiting *waiting);
 void end_waiting(Waiting *waiting);
 
+// One of the looks, however many there will be: its memory is free when it is over.
+template <typename Look>
+void
+look_once(const Look &look)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "outbox look", ALLOCSET_SMALL_SIZES);
+	MemoryContext previous = MemoryContextSwitchTo(context);
+
+	look();
+	MemoryContextSwitchTo(previous);
+	MemoryContextDelete(context);
+}
+
 }	// namespace outbox

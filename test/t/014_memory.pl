@@ -10,7 +10,7 @@
 # that the kernel counts what is in use.
 #
 # A session that enqueues, claims, completes, and is refused, holds as much after many such
-# transactions as after few.
+# transactions as after few; one that waits, after many looks in vain as after few.
 #
 # OUTBOX_SOAK: how many wake-ups; 200,000 is what a release is tried with.
 use strict;
@@ -40,6 +40,7 @@ my $pid = $node->safe_psql('postgres', "SELECT pid $worker");
 $node->safe_psql('postgres', q{
 	SELECT outbox.create_queue('lost', max_attempts => NULL, repair_delay => '1 year');
 	SELECT outbox.create_queue('bad', max_attempts => NULL);
+	SELECT outbox.create_queue('quiet');
 	CREATE SEQUENCE earlier;
 	CREATE TABLE start AS SELECT clock_timestamp() AS at;
 	ALTER TABLE outbox.attempts_default ADD CHECK (worker_id <> 'bad') NOT VALID;
@@ -82,9 +83,11 @@ sub resident
 # What its memory contexts hold.
 sub held
 {
+	my ($of) = @_;
 	my $from = -s $node->logfile;
 
-	$node->safe_psql('postgres', "SELECT pg_log_backend_memory_contexts($pid)");
+	$of //= $pid;
+	$node->safe_psql('postgres', "SELECT pg_log_backend_memory_contexts($of)");
 	$node->wait_for_log(qr/Grand total: \d+ bytes/, $from);
 	my ($bytes) = PostgreSQL::Test::Utils::slurp_file($node->logfile, $from) =~ /Grand total: (\d+) bytes/;
 
@@ -130,5 +133,23 @@ my @bytes = split /\s+/, $node->safe_psql('postgres', sprintf(q{
 
 is(scalar @bytes, 2, 'a session has worked, and measured itself');
 cmp_ok($bytes[1] - $bytes[0], '<', 64 * 1024, '... and holds no more for it');
+
+# Each notification, of whatever queue, has those who wait look.
+foreach my $wait (q{SELECT outbox.claim('w', 1, queues => ARRAY['quiet'], wait => '1 h')}, q{CALL outbox.wait_for_work('1 h', ARRAY['quiet'])})
+{
+	my $session = session($node);
+	my $before;
+
+	start_query($session, $wait);
+	for my $round (0 .. 4)
+	{
+		$node->command_ok([ 'pgbench', '-n', '-c', '1', '-t', '500', '-f', $scripts[0], 'postgres' ], 'others are notified');
+		$before = held($session->{outbox_pid}) if $round == 0;
+	}
+	cmp_ok(held($session->{outbox_pid}) - $before, '<', 64 * 1024, "the memory of a session that waits does not grow: $wait");
+	$node->safe_psql('postgres', "SELECT pg_cancel_backend($session->{outbox_pid})");
+	result_of($session);
+	$session->quit;
+}
 $node->stop('fast');
 done_testing();
