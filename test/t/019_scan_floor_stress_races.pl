@@ -178,8 +178,8 @@ sub set_clock
 sub start_with_false_clock
 {
 	set_clock(0);
-	system_or_bail('cc', '-shared', '-fPIC', '-o', "$dir/waits.so", 'test/faketime_waits.c');
-	local $ENV{LD_PRELOAD} = "$dir/waits.so $faketime";
+	system_or_bail('cc', '-shared', '-fPIC', '-o', "$dir/faketime_server.so", 'test/faketime_server.c');
+	local $ENV{LD_PRELOAD} = "$dir/faketime_server.so $faketime";
 	local $ENV{FAKETIME_TIMESTAMP_FILE} = "$dir/clock";
 	local $ENV{FAKETIME_NO_CACHE} = 1;
 	local $ENV{FAKETIME_DONT_FAKE_MONOTONIC} = 1;
