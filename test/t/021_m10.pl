@@ -102,7 +102,7 @@ sub end_program
 	foreach my $line (split /\n/, $program->{err})
 	{
 		if ($line =~ /(?:ERROR|FATAL):\s+([0-9A-Z]{5})$/) { $errors{$1}++ }
-		elsif ($line !~ /server closed the connection|terminated abnormally|before or while processing|connection to server was lost|SSL|^\s*$/) { $errors{$line}++ }
+		elsif ($line !~ /server closed the connection|terminated abnormally|before or while processing|connection to server was lost|no connection to the server|SSL|^\s*$/) { $errors{$line}++ }
 	}
 	return;
 }
