@@ -117,11 +117,11 @@ sub sums_up
 {
 	my $worker = session($node);
 	my $pid = $worker->query_safe('SELECT pg_backend_pid()');
-	my ($out, $err) = ('', '');
-	my $cancels = join '', map { sprintf("SELECT pg_cancel_backend(%d), pg_sleep(%.6f);\n", $pid, rand(0.02)) } 1 .. 500;
+	my $cancels = $node->basedir . '/cancels.sql';
 
-	$cancels .= "\\q\n";
-	my $canceller = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('postgres') ], '<', \$cancels, '>', \$out, '2>', \$err);
+	append_to_file($cancels, join '', map { sprintf("SELECT pg_cancel_backend(%d), pg_sleep(%.6f);\n", $pid, rand(0.02)) } 1 .. 500);
+	# With files alone pumpable() tells whether it runs, and nobody pumps one that has ended.
+	my $canceller = IPC::Run::start([ 'psql', '-XAtq', '-f', $cancels, '-d', $node->connstr('postgres') ], '<', '/dev/null', '>', '/dev/null');
 	my %errors;
 
 	while ($canceller->pumpable)
@@ -132,7 +132,6 @@ sub sums_up
 		# A cancel may also strike the \echo's of the test itself: they are no queries.
 		$errors{$1}++ while $worker->{stderr} =~ /ERROR:\s+(.*)/g;
 		$worker->{stderr} = '';
-		$canceller->pump_nb;
 	}
 	$canceller->finish;
 	$errors{$_} > 0 && /^canceling statement due to user request/ && delete $errors{$_} && ($errors{cancelled} = 1) foreach keys %errors;

@@ -83,13 +83,14 @@ sub start_program
 	my ($role, $script, $rounds) = @_;
 	my $name = $role . ++$started;
 	my $file = $node->basedir . "/$name.sql";
-	my %program = (role => $role, name => $name, err => '');
+	my %program = (role => $role, name => $name, err => "$file.err");
 
 	append_to_file($file, "SELECT setseed(" . rand() . ");\n" . $script x $rounds);
 	$program{handle} = IPC::Run::start(
 		[ 'psql', '-Xq', '-v', "me=$name", '-v', 'VERBOSITY=sqlstate', '-v', 'SHOW_CONTEXT=never', '-f', $file,
 			'-d', $node->connstr('postgres') . " user=$role application_name=$name" ],
-		'<', \undef, '>', '/dev/null', '2>', \$program{err});
+		# Into a file: that it runs is then all that pumpable() tells, and nobody pumps one that has ended.
+		'<', '/dev/null', '>', '/dev/null', '2>', $program{err});
 	return \%program;
 }
 
@@ -99,7 +100,7 @@ sub end_program
 	my ($program) = @_;
 
 	eval { $program->{handle}->finish };
-	foreach my $line (split /\n/, $program->{err})
+	foreach my $line (split /\n/, slurp_file($program->{err}))
 	{
 		if ($line =~ /(?:ERROR|FATAL):\s+([0-9A-Z]{5})$/) { $errors{$1}++ }
 		elsif ($line !~ /server closed the connection|terminated abnormally|before or while processing|connection to server was lost|no connection to the server|SSL|^\s*$/) { $errors{$line}++ }
@@ -164,7 +165,6 @@ while (1)
 
 	foreach my $program (@programs)
 	{
-		$program->{handle}->pump_nb if $program->{handle}->pumpable;
 		if ($program->{handle}->pumpable)
 		{
 			push @living, $program;
