@@ -527,25 +527,40 @@ sub log_size
 	return -s $node->logfile;
 }
 
-# What the log says from there on that matches: the messages, without prefix, in order.
-# Statements that the log repeats are left out.
+# What the log says from there on: [process, a line with its message or a part of that, without
+# prefix]. Statements that the log repeats are left out.
+sub logged_lines
+{
+	my ($node, $from) = @_;
+	my @lines = split /\n/, PostgreSQL::Test::Utils::slurp_file($node->logfile, $from);
+
+	return map { /\[(\d+)\] (?:\S+ )*?((?:LOG|FATAL|ERROR|WARNING|PANIC|DETAIL|HINT|CONTEXT|NOTICE|INFO|DEBUG\d?):  .*)/ ? [ $1, $2 ] : () } @lines;
+}
+
+# Those that match, in order.
 sub log_lines
 {
 	my ($node, $from, $pattern) = @_;
-	my @lines = split /\n/, PostgreSQL::Test::Utils::slurp_file($node->logfile, $from);
 
-	return grep { /$pattern/ } map { /\] (?:\S+ )*?((?:LOG|FATAL|ERROR|WARNING|PANIC|DETAIL|HINT|CONTEXT|NOTICE|INFO|DEBUG\d?):  .*)/ ? $1 : () } @lines;
+	return grep { /$pattern/ } map { $_->[1] } logged_lines($node, $from);
 }
 
 # The log since then says of us what is expected, once each, in any order, and nothing else:
 # but for what the server says of parameters that were changed and processes that were
-# terminated.
+# terminated, whatever these were at.
 sub logged
 {
 	my ($node, $from, $name, @expected) = @_;
-	my $ended = qr/terminating background worker "outbox \w+" due to administrator command|background worker "outbox \w+" \(PID \d+\) exited with exit code 1$/;
-	my @lines = grep { !/^LOG:  parameter "/ && $_ !~ $ended } log_lines($node, $from, qr/outbox/);
+	my $others = qr/^LOG:  parameter "|terminating background worker "outbox \w+" due to administrator command|background worker "outbox \w+" \(PID \d+\) exited with exit code 1$/;
+	my (%of_others, @lines);
 
+	foreach my $line (logged_lines($node, $from))
+	{
+		my ($pid, $text) = @$line;
+
+		$of_others{$pid} = $text =~ $others unless $text =~ /^(?:DETAIL|HINT|CONTEXT):/;
+		push @lines, $text if $text =~ /outbox/ && !$of_others{$pid};
+	}
 	foreach my $pattern (@expected)
 	{
 		my @matching = grep { $_ =~ $pattern } @lines;
