@@ -55,7 +55,7 @@ SELECT count(*) FILTER (WHERE m.payload::int BETWEEN 91 AND 160) AS left_of_them
 
 -- Ids of several partitions in one batch: twenty of the week after the next.
 SELECT count(*) > 0 AS has_partitions FROM outbox.maintain();
-CREATE TABLE later AS SELECT n, (lpad(to_hex((extract(epoch FROM now() + interval '15 d') * 1000)::bigint + n), 12, '0') ||
+CREATE TABLE later AS SELECT n, (lpad(to_hex((extract(epoch FROM now() + interval '14 d') * 1000)::bigint + n), 12, '0') ||
 	'7000800000000000' || lpad(n::text, 4, '0'))::uuid AS id FROM generate_series(1, 20) n;
 INSERT INTO outbox.messages (outbox_id, queue, event_id, event_type, aggregate_id, priority, payload, headers, created_at)
 SELECT id, 'q', id, 'n' || n, '', 0, to_jsonb(10000 + n), '{}', now() FROM later;

@@ -333,7 +333,7 @@ foreach my $case (
 	my $before = $node->safe_psql('postgres', $leaves);
 
 	arm($node, 'maintenance_before_work');
-	configure($node, 'outbox.partition_interval' => '1 day', 'outbox.poll_interval' => '100ms');
+	configure($node, 'outbox.partition_interval' => '4 weeks', 'outbox.poll_interval' => '100ms');
 	enqueue('a');
 	stands_at($node, 'maintenance_before_work');
 	my $maintenance = $node->safe_psql('postgres', q{SELECT reached('maintenance_before_work')});
