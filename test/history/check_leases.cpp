@@ -232,7 +232,7 @@ void check_times(const Story &story, const Facts &facts, Violations &found) {
 	for (const Use &use : story.uses) {
 		int64_t asked = facts.server_time(use.effect->call->asked);
 
-		if (asked >= story.expires && !facts.stepped_near(asked))
+		if (asked >= story.expires && !facts.stepped_during(*use.effect->call))
 			found.push_back(
 				{"leases", "a " + use.verb + " was accepted though the lease was over", about});
 	}

@@ -283,12 +283,18 @@ int64_t Facts::server_time(int64_t at) const {
 }
 
 // A process may have been stopped between two looks at the clock.
-bool Facts::stepped_near(int64_t time) const {
-	constexpr int64_t margin = 4000000;
+constexpr int64_t margin = 4000000;
 
+bool Facts::stepped_near(int64_t time) const {
 	return std::any_of(steps.begin(), steps.end(), [&](const ClockStep &step) {
 		return step.from != step.to && (std::abs(time - step.from - step.at) < margin ||
 										std::abs(time - step.to - step.at) < margin);
+	});
+}
+
+bool Facts::stepped_during(const Call &call) const {
+	return std::any_of(steps.begin(), steps.end(), [&](const ClockStep &step) {
+		return step.from != step.to && step.at > call.asked - margin && step.at - margin < call.answered;
 	});
 }
 

@@ -114,6 +114,8 @@ struct Facts {
 	// What the server's clock showed, and whether that is in doubt because it stepped then.
 	int64_t server_time(int64_t at) const;
 	bool stepped_near(int64_t server_time) const;
+	// A call may wait for a row, and judge a lease only then.
+	bool stepped_during(const Call &call) const;
 };
 
 // The history must stay where it is. Transactions whose outcome nobody was told get the one

@@ -226,6 +226,9 @@ bool is_stopped(pid_t pid) {
 }
 
 void Faults::kill_process(const std::string &condition) {
+	// Before it is chosen: one that goes on may have been told to end.
+	let_go_on(never);
+
 	pid_t pid = process(condition);
 
 	if (pid == 0 || kill(pid, SIGSTOP) != 0)
@@ -237,7 +240,6 @@ void Faults::kill_process(const std::string &condition) {
 		return;
 	}
 	note("kill a process of the server", pid);
-	let_go_on(never);
 
 	int64_t from = now_us();
 
