@@ -80,11 +80,15 @@ $node->safe_psql('postgres', q{
 	CREATE FUNCTION some_row(leased bool) RETURNS uuid LANGUAGE sql AS $$
 		SELECT outbox_id FROM outbox.pending WHERE (claimed_by IS NOT NULL) = leased ORDER BY random() LIMIT 1 FOR UPDATE SKIP LOCKED $$;
 
-	-- What is due, and the next claim does not return.
+	-- What is due, and the next claim does not return. What the worker has repaired may be seen a
+	-- moment before its commit has lowered the floors; then it is not idle yet.
 	CREATE FUNCTION unclaimed() RETURNS SETOF outbox.pending LANGUAGE plpgsql AS $$
 		DECLARE
 			due uuid[] := ARRAY(SELECT outbox_id FROM outbox.pending WHERE claimed_by IS NULL AND next_attempt_at <= clock_timestamp());
 		BEGIN
+			WHILE EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'outbox worker' AND state <> 'idle') LOOP
+				PERFORM pg_stat_clear_snapshot();
+			END LOOP;
 			INSERT INTO held SELECT 'check', outbox_id, lease_token FROM outbox.claim('check', 1000000, '1 min', '{a,b}');
 			RETURN QUERY SELECT * FROM outbox.pending p WHERE outbox_id = ANY (due) AND claimed_by IS DISTINCT FROM 'check';
 		END $$;
@@ -218,7 +222,9 @@ sub end_prepared
 sub load
 {
 	my ($moves_clock) = @_;
-	my @names = (some_of(2, sort keys %producers), some_of(3, sort keys %workers),
+	# Who claims and then completes may meet another one at it where leases that ran out have not run
+	# out any more: a deadlock, that the server looks for by the same clock.
+	my @names = (some_of(2, sort keys %producers), some_of(3, grep { !$moves_clock || $_ ne 'take_undone' } sort keys %workers),
 		rand() < 0.3 ? some_of(2, sort keys %others) : (), rand() < 0.3 ? qw(repair finish_undone) : ());
 	my ($first, $last) = @{ one_of([ 1, 1 ], [ 1, 2 ]) };
 	my %range = (first => $first, last => $last, priorities => one_of(1, 3), earliest => one_of(1, 2, 3), longest => one_of(1, 3));
