@@ -94,13 +94,14 @@ sub start_program
 	return \%program;
 }
 
-# What it said is counted, by SQLSTATE; the rest is what psql says when it is cut off.
+# What it said is counted, by SQLSTATE; the rest is what psql says when it is cut off, maybe in
+# the middle of a line.
 sub end_program
 {
 	my ($program) = @_;
 
 	eval { $program->{handle}->finish };
-	foreach my $line (split /\n/, slurp_file($program->{err}))
+	foreach my $line (split /\n/, slurp_file($program->{err}) =~ s/[^\n]+\z//r)
 	{
 		if ($line =~ /(?:ERROR|FATAL):\s+([0-9A-Z]{5})$/) { $errors{$1}++ }
 		elsif ($line !~ /server closed the connection|terminated abnormally|before or while processing|connection to server was lost|no connection to the server|SSL|^\s*$/) { $errors{$line}++ }
