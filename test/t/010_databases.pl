@@ -123,7 +123,6 @@ $node->safe_psql('postgres', "SELECT pg_terminate_backend($dropping->{outbox_pid
 wait_for_worker($node, database => 'd');
 serves($node, 'd', 'whoever dropped the database has gone');
 $dropping->{run}->kill_kill;
-$session->query('SELECT');	# the time limit begins anew
 $session->quit;
 logged($node, $from, 'commands that fail');
 

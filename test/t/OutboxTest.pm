@@ -73,7 +73,21 @@ sub session
 	my $session = $node->background_psql($options{database} // 'postgres', on_error_stop => 0);
 
 	$session->set_query_timer_restart;
-	return $session;
+	return bless $session, 'OutboxTest::Session';
+}
+
+{
+	package OutboxTest::Session;
+	our @ISA = ('PostgreSQL::Test::BackgroundPsql');
+
+	# Nor is it that of all that went before.
+	sub quit
+	{
+		my ($self) = @_;
+
+		$self->{timeout}->start;
+		return $self->SUPER::quit();
+	}
 }
 
 # Sends a statement and does not wait for its end.
