@@ -582,6 +582,8 @@ sub logged
 		is(scalar(@matching), 1, "$name: logs once: $pattern") or diag(join "\n", @matching);
 		@lines = grep { $_ !~ $pattern } @lines;
 	}
+	# Who is at the tables for longer than maintenance waits depends on the machine.
+	@lines = grep { !/^LOG:  outbox maintenance (?:could not make partitions: .*lock timeout|has made partitions again)/ } @lines;
 	return is(join("\n", @lines), '', "$name: logs nothing else");
 }
 
