@@ -15,7 +15,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = new_node('retention', preload => 1, extension => 0, conf => "outbox.poll_interval = '100ms'");
+my $node = new_node('retention', preload => 1, extension => 0, conf => "autovacuum = off\noutbox.poll_interval = '100ms'");
 my $aging = "$FindBin::RealBin/../sql/aging.inc";
 my $dumps = PostgreSQL::Test::Utils::tempdir();
 
@@ -142,7 +142,8 @@ deliver('fourth', 37, "event_id => '00000000-0000-4000-8000-000000000004'");
 $from = log_size($node);
 set_and_wait([ 'SET outbox.archive_schema = attic' ]);
 is(leaves(), $both, 'an archive that is missing: nothing goes');
-is(maintenance(q{state || ' ' || last_error}), 'in trouble messages_p20200108: schema "attic" does not exist', '... and maintenance says why');
+# Of both; of the last one unless somebody had it open.
+like(maintenance(q{state || ' ' || last_error}), qr/^in trouble messages_p2020010[18]: schema "attic" does not exist$/, '... and maintenance says why');
 ask('CREATE SCHEMA attic AUTHORIZATION outbox_owner');
 set_and_wait([]);
 is(leaves(), '', 'it is there: both go');

@@ -14,7 +14,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $publisher = new_node('publisher', preload => 1, extension => 0, conf => "wal_level = logical\nmax_wal_senders = 10");
-my $subscriber = new_node('subscriber', preload => 1, extension => 0, conf => "outbox.poll_interval = '100ms'\nmax_worker_processes = 16");
+my $subscriber = new_node('subscriber', preload => 1, extension => 0, conf => "autovacuum = off\noutbox.poll_interval = '100ms'\nmax_worker_processes = 16");
 
 # ---------------------------------------------------------------- work
 

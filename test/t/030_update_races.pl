@@ -17,7 +17,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $seed = seed();
-my $node = new_node('main', preload => 1, extension => 0);
+my $node = new_node('main', preload => 1, extension => 0, conf => 'autovacuum = off');
 my $folder = $node->config_data('--sharedir') . '/extension';
 my ($old, $new) = ('0.1.0', '0.1.0next');
 my ($whole, $step) = map { "$folder/outbox--$_.sql" } $new, "$old--$new";
