@@ -76,7 +76,7 @@ CALL outbox.wait_for_work('0');
 RESET ROLE;
 
 -- A statement_timeout ends the wait, the longest one too; nothing is left behind.
-SET statement_timeout = '20ms';
+SET statement_timeout = '200ms';
 CALL outbox.wait_for_work('1 day');
 CALL outbox.wait_for_work('9223372036854775807 us');
 SELECT count(*) FROM outbox.claim('w', wait => '1 day');

@@ -15,8 +15,9 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $seed = seed();
-# Deadlocks are looked for soon, but not before the 50 ms are over after which maintain gives up.
-my $node = new_node('main', conf => "deadlock_timeout = '250ms'\ntrack_commit_timestamp = on\nautovacuum_naptime = '1s'");
+# Deadlocks are looked for soon, but not before the time is over for which maintain, with a part of
+# its locks, makes partitions and waits for the others.
+my $node = new_node('main', conf => "deadlock_timeout = '2s'\ntrack_commit_timestamp = on\nautovacuum_naptime = '1s'");
 my @levels = ('read committed', 'repeatable read', 'serializable');
 my $files = 0;
 

@@ -18,7 +18,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = new_node('main', preload => 1, extension => 0, conf => "restart_after_crash = on");
+my $node = new_node('main', preload => 1, extension => 0, conf => "restart_after_crash = on\nautovacuum = off");
 my $fences = 0;
 
 # All that went before has been acted on by the launcher: a database that came after it
@@ -175,16 +175,23 @@ serves($node, 'one', 'a worker that was cancelled while it slept');
 is(worker_says($node, 'pid', 'one'), $worker, '... goes on');
 logged($node, $from, 'terminating');
 
-# A crash of a worker is one of the server: all processes go, and what was in shared memory.
+# A crash of a worker is one of the server: all processes go, and what was in shared memory. Who
+# asks a server that is not ready yet may fail at that.
+my $ready = qr/database system is ready to accept connections/;
+
 $node->safe_psql('one', q{SELECT outbox_id FROM outbox.enqueue_and_claim('crash', 'e', '1', lease => '1 second')});
+$from = log_size($node);
 kill 'KILL', $worker;
+$node->wait_for_log($ready, $from);
 $worker = wait_for_worker($node, database => 'one', other => $worker);
 ok($node->poll_query_until('one', q{SELECT count(*) = 1 FROM outbox.attempts WHERE worker_id = 'crash' AND recorded_by = 'outbox worker'}),
 	'a worker that was killed: a lease of before the crash is repaired');
 wait_for_worker($node, database => 'two');
 serves($node, 'two', 'the worker of another database after the crash');
 $launcher = launcher_pid();
+$from = log_size($node);
 kill 'KILL', $launcher;
+$node->wait_for_log($ready, $from);
 ok($node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'outbox launcher' AND pid <> $launcher"),
 	'a launcher that was killed');
 wait_for_worker($node, database => 'one');

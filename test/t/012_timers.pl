@@ -147,8 +147,8 @@ pass('... but is told when it falls due, if the queue is resumed before that');
 clear();
 heard($listener);
 $node->safe_psql('postgres', qq{
-	BEGIN; SELECT outbox.enqueue('e', '1', q, deliver_at => now() + interval '1 s') FROM unnest(ARRAY['a', 'd']) q; COMMIT;
-	UPDATE outbox.queues SET lease = '170000000 years' WHERE queue = 'd'});
+	BEGIN; SELECT outbox.enqueue('e', '1', q, deliver_at => now() + interval '1 s') FROM unnest(ARRAY['a', 'd']) q;
+	UPDATE outbox.queues SET lease = '170000000 years' WHERE queue = 'd'; COMMIT});
 wait_until(q{SELECT failures > 0 FROM outbox.workers WHERE kind = 'worker'});
 $node->safe_psql('postgres', q{UPDATE outbox.queues SET lease = DEFAULT WHERE queue = 'd'});
 hear($listener, $_) foreach 'a', 'd';
