@@ -85,8 +85,18 @@ CREATE EXTENSION outbox_payment;
 -- The core cannot go without it.
 DROP EXTENSION outbox;
 
--- Refused: each role, with each right that is too much.
 DROP EXTENSION outbox_payment;
+
+-- Nobody's operator in its schema comes before those that its views mean.
+CREATE SCHEMA planted;
+CREATE FUNCTION planted.equal(outbox.attempt_state, outbox.attempt_state) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'run by %', current_user; END $$;
+CREATE OPERATOR planted.= (LEFTARG = outbox.attempt_state, RIGHTARG = outbox.attempt_state, FUNCTION = planted.equal);
+CREATE EXTENSION outbox_payment SCHEMA planted;
+SELECT pending_depth > 0 AS pending, dispatched_count + failed_count + retryable_count + zombie_requeue_count > 0 AS attempts FROM planted.supervisor_outbox_status;
+DROP EXTENSION outbox_payment;
+DROP SCHEMA planted CASCADE;
+
+-- Refused: each role, with each right that is too much.
 CREATE FUNCTION pg_temp.refused(role text, attribute text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
 	EXECUTE format('ALTER ROLE %I %s', role, attribute);
