@@ -210,16 +210,17 @@ foreach my $mode ('fast', 'smart', 'immediate')
 }
 serves($node, 'one', 'after restarts');
 
-# Without a postmaster nobody may go on: the next one could not start.
-my @ours = split /\n/, $node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE backend_type ~ '^outbox'});
-# The server's own have to end as well before the next one can start.
-my @all = split /\n/, $node->safe_psql('postgres', q{SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()});
-is(scalar(@ours), 3, 'three processes');
+# Without a postmaster nobody of ours may go on: the next one could not start.
+# Nor may the server's own processes.
+my ($ours, @all) = split /\n/, $node->safe_psql('postgres', q{
+	SELECT count(*) FROM pg_stat_activity WHERE backend_type ~ '^outbox';
+	SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()});
+is($ours, 3, 'three processes of ours');
 $node->kill9;
-my $left = @ours;
+my $left = @all;
 for (1 .. 1800)
 {
-	$left = grep { kill 0, $_ } @ours, @all;
+	$left = grep { kill 0, $_ } @all;
 	last if $left == 0;
 	select(undef, undef, undef, 0.1);
 }
