@@ -112,16 +112,18 @@ answer_lost(Work *work, TryReport *report)
 	report->recorded = recorded.state;
 }
 
-// What was read ahead serves once: if it is outdated, it is read now.
+// What was read ahead serves once, and never to refuse: the change that follows finds out
+// whether the lease is still held, but a lease that had run out then may be valid by now.
 Holding
 look(Work *work, TryReport *report, const text *worker)
 {
-	PendingRow *row = report->row;
+	Holding foreseen = judge_lease(report->row, report->token, worker);
 
 	report->row = nullptr;
-	report->has_before = report->has_before && row != nullptr;
-	return row != nullptr ? judge_lease(row, report->token, worker) :
-							look_at_lease(work, report->id, report->token, worker);
+	if (foreseen.held == Held::yes)
+		return foreseen;
+	report->has_before = false;
+	return look_at_lease(work, report->id, report->token, worker);
 }
 
 // Accepts one report, or answers why not. raise: as an ERROR.
