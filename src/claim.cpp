@@ -2,11 +2,13 @@
 //
 // Guarantees: never waits for a row, never leases more than asked, nor a row twice,
 // whatever the planner's settings (there is no planner); each row under its own token.
+// Needs no more memory for rows that it passes by, nor for those of earlier chunks.
 // Only messages that the calling statement's snapshot sees. A lost lease that it finds
 // is recorded first; a row that cannot be leased is reported and stops no other.
 //
 // Shape: candidates are gathered from the due index (due.h) first and changed afterwards,
-// chunk by chunk.
+// chunk by chunk. What a chunk holds is forgotten before the next; tables and scans, which
+// stay, are never made nor moved on in its memory.
 
 #include "claim.h"
 
@@ -46,38 +48,46 @@ struct Candidate {
 // The lease must return the message, so it is read first: a row without its message, or
 // whose message this statement may not see, is passed by untouched.
 HeapTuple
-visible(const Table *leaf, TupleTableSlot *slot, Snapshot snapshot)
+visible(const Claim *claim, const Table *leaf, TupleTableSlot *slot)
 {
-	return table_tuple_satisfies_snapshot(leaf->rel, slot, snapshot) ? ExecCopySlotHeapTuple(slot) : nullptr;
+	MemoryContext outer;
+	HeapTuple message;
+
+	if (!table_tuple_satisfies_snapshot(leaf->rel, slot, claim->snapshot))
+		return nullptr;
+	outer = MemoryContextSwitchTo(claim->round);
+	message = ExecCopySlotHeapTuple(slot);
+	MemoryContextSwitchTo(outer);
+	return message;
 }
 
 HeapTuple
-visible_message(Table *leaf, const core::Uuid &id, Snapshot snapshot)
+visible_message(const Claim *claim, Table *leaf, const core::Uuid &id)
 {
 	HeapTuple message = nullptr;
 	Probe *probe = probe_id(leaf, id);
 
 	if (next_settled(probe, ForwardScanDirection))
-		message = visible(leaf, probe->slot, snapshot);
+		message = visible(claim, leaf, probe->slot);
 	rest_probe(probe);
 	return message;
 }
 
 // Those of one leaf, in order of their ids.
 void
-walk_messages(Table *leaf, Candidate **candidates, int count, Snapshot snapshot)
+walk_messages(const Claim *claim, Table *leaf, Candidate **candidates, int count)
 {
 	IdWalk walk;
 
 	begin_id_walk(&walk, leaf, candidates[0]->row->id, candidates[count - 1]->row->id, count);
 	for (int i = 0; i < count; i++)
 		if (walk_to(&walk, candidates[i]->row->id) == WalkedTo::found)
-			candidates[i]->message = visible(leaf, walk.probe.slot, snapshot);
+			candidates[i]->message = visible(claim, leaf, walk.probe.slot);
 	end_id_walk(&walk);
 }
 
 void
-walk_all_messages(Candidate *candidates, int count, Snapshot snapshot)
+walk_all_messages(const Claim *claim, Candidate *candidates, int count)
 {
 	Candidate **sorted = static_cast<Candidate **>(palloc(sizeof(Candidate *) * static_cast<Size>(count)));
 
@@ -86,23 +96,23 @@ walk_all_messages(Candidate *candidates, int count, Snapshot snapshot)
 	std::sort(sorted, sorted + count, [](const Candidate *a, const Candidate *b) { return compare(a->row->id, b->row->id) < 0; });
 	each_walk(
 		count, [&](int i) { return sorted[i]->leaf; },
-		[&](Table *leaf, int first, int n) { walk_messages(leaf, sorted + first, n, snapshot); });
+		[&](Table *leaf, int first, int n) { walk_messages(claim, leaf, sorted + first, n); });
 	pfree(sorted);
 }
 
 // Finds the messages of candidates, and drops those that have none. How many are left.
 int
-find_messages(Candidate *candidates, int count, Snapshot snapshot)
+find_messages(const Claim *claim, Candidate *candidates, int count)
 {
 	int left = 0;
 
-	walk_all_messages(candidates, count, snapshot);
+	walk_all_messages(claim, candidates, count);
 	for (int i = 0; i < count; i++)
 	{
 		Candidate *candidate = &candidates[i];
 
 		if (candidate->message == nullptr)
-			candidate->message = visible_message(candidate->leaf, candidate->row->id, snapshot);
+			candidate->message = visible_message(claim, candidate->leaf, candidate->row->id);
 		if (candidate->message != nullptr)
 			candidates[left++] = *candidate;
 	}
@@ -122,17 +132,18 @@ gather(DueScan *scan, const Claim *claim, Candidate *candidates, int most)
 	{
 		int count = 0;
 
+		MemoryContextReset(claim->round);
 		while (count < most && next_due(scan))
 		{
 			Candidate *candidate = &candidates[count++];
 
 			memset(candidate, 0, sizeof(*candidate));
-			candidate->row = load(table, scan->probe.slot);
+			candidate->row = load(table, scan->probe.slot, claim->round);
 			candidate->leaf = leaf_of(scan->work, messages_shape, candidate->row->id, reads);
 		}
 		if (count == 0)
 			return 0;
-		left = find_messages(candidates, count, claim->snapshot);
+		left = find_messages(claim, candidates, count);
 	}
 	return left;
 }
@@ -285,8 +296,22 @@ put_claimed(Claim *claim, const Candidate *candidate, const Queue *queue)
 	values[n++] = from_uuid(candidate->token);
 	values[n++] = TimestampTzGetDatum(candidate->expires_at);
 	claim->put(claim->fcinfo, values, nulls);
-	pfree(all);
-	pfree(all_nulls);
+}
+
+// Leases candidates, and answers.
+void
+take_and_answer(Work *work, Claim *claim, Candidate *candidates, int count, const Queue *queue)
+{
+	MemoryContext outer = MemoryContextSwitchTo(claim->round);
+
+	take_candidates(work, claim, candidates, count, queue);
+	for (int i = 0; i < count; i++)
+		if (candidates[i].taken)
+		{
+			put_claimed(claim, &candidates[i], queue);
+			claim->taken++;
+		}
+	MemoryContextSwitchTo(outer);
 }
 
 void
@@ -297,6 +322,7 @@ claim_from(Work *work, Claim *claim, const Queue *queue)
 	Candidate *candidates = static_cast<Candidate *>(palloc(sizeof(Candidate) * static_cast<Size>(most)));
 	DueScan scan;
 
+	claim->round = AllocSetContextCreate(CurrentMemoryContext, "outbox claim", ALLOCSET_DEFAULT_SIZES);
 	begin_due_scan(&scan, work, queue);
 	while (claim->taken < claim->wanted && claim->ended < most_ended)
 	{
@@ -304,15 +330,10 @@ claim_from(Work *work, Claim *claim, const Queue *queue)
 
 		if (count == 0)
 			break;
-		take_candidates(work, claim, candidates, count, queue);
-		for (int i = 0; i < count; i++)
-			if (candidates[i].taken)
-			{
-				put_claimed(claim, &candidates[i], queue);
-				claim->taken++;
-			}
+		take_and_answer(work, claim, candidates, count, queue);
 	}
 	end_due_scan(&scan);
+	MemoryContextDelete(claim->round);
 	pfree(candidates);
 	note_count(queue->name, Counter::claimed, claim->taken - taken_before);
 	note_count(queue->name, Counter::claim_batches, claim->taken > taken_before);

@@ -22,6 +22,7 @@ struct Claim {
 	int64 lease_us;
 	Snapshot snapshot;			// of the calling statement
 	bool leases_only;			// it has written nothing else
+	MemoryContext round;		// what it holds of the rows in hand, emptied before the next
 };
 
 // Arguments: the worker is the first; batch_size, lease and queues come one after the

@@ -56,8 +56,8 @@ begin_id_walk(IdWalk *walk, Table *table, const core::Uuid &first, const core::U
 	walk->tired = false;
 	walk->ahead = false;
 	begin_probe(&walk->probe, table, index, 2);
-	key_compares(&keys[0], index, 1, BTGreaterEqualStrategyNumber, F_UUID_GE, from_uuid(first));
-	key_compares(&keys[1], index, 1, BTLessEqualStrategyNumber, F_UUID_LE, from_uuid(last));
+	key_compares(&keys[0], index, 1, BTGreaterEqualStrategyNumber, F_UUID_GE, in_place(first));
+	key_compares(&keys[1], index, 1, BTLessEqualStrategyNumber, F_UUID_LE, in_place(last));
 	start_probe(&walk->probe, keys, 2);
 }
 

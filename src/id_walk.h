@@ -27,7 +27,7 @@ struct IdWalk {
 // From so few ids on a walk costs less than their descents.
 constexpr int ids_to_walk = 8;
 
-// Of count ids, first is the least and last the greatest.
+// Of count ids, first is the least and last the greatest; both stay where they are until it ends.
 void begin_id_walk(IdWalk *walk, Table *table, const core::Uuid &first, const core::Uuid &last, int count);
 // The id's next settled row is in the probe's slot; ids must ascend.
 enum class WalkedTo { found, absent, unknown };

@@ -8,20 +8,36 @@
 
 namespace outbox {
 
+namespace {
+
+// The row with its values and their tuple behind it.
 PendingRow *
-load(Table *table, TupleTableSlot *slot)
+copy_of(TupleDesc desc, TupleTableSlot *slot, MemoryContext context)
+{
+	HeapTupleData tuple = *ExecFetchSlotHeapTuple(slot, false, nullptr);
+	Size natts = static_cast<Size>(desc->natts);
+	Size size = MAXALIGN(sizeof(PendingRow) + natts * (sizeof(Datum) + sizeof(bool)));
+	PendingRow *row = static_cast<PendingRow *>(MemoryContextAlloc(context, size + tuple.t_len));
+
+	memset(row, 0, sizeof(*row));
+	row->values = reinterpret_cast<Datum *>(row + 1);
+	row->nulls = reinterpret_cast<bool *>(row->values + natts);
+	tuple.t_data = static_cast<HeapTupleHeader>(memcpy(reinterpret_cast<char *>(row) + size, tuple.t_data, tuple.t_len));
+	heap_deform_tuple(&tuple, desc, row->values, row->nulls);
+	return row;
+}
+
+}	// namespace
+
+PendingRow *
+load(Table *table, TupleTableSlot *slot, MemoryContext context)
 {
 	using namespace pending_col;
-	TupleDesc desc = RelationGetDescr(table->rel);
-	PendingRow *row = static_cast<PendingRow *>(palloc0(sizeof(PendingRow)));
-	HeapTuple tuple = ExecCopySlotHeapTuple(slot);
+	PendingRow *row = copy_of(RelationGetDescr(table->rel), slot, context);
 	auto value = [&](int column) { return row->values[table->attno[column] - 1]; };
 	auto is_null = [&](int column) { return row->nulls[table->attno[column] - 1]; };
 
 	row->tid = slot->tts_tid;
-	row->values = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(desc->natts)));
-	row->nulls = static_cast<bool *>(palloc(sizeof(bool) * static_cast<Size>(desc->natts)));
-	heap_deform_tuple(tuple, desc, row->values, row->nulls);
 	row->id = to_uuid(value(outbox_id));
 	row->queue = DatumGetTextPP(value(queue));
 	row->attempt_count = DatumGetInt32(value(attempt_count));

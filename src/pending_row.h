@@ -29,8 +29,8 @@ struct PendingRow {
 	TimestampTz lease_expires_at;
 };
 
-// Copies the row out of the slot.
-PendingRow *load(Table *table, TupleTableSlot *slot);
+// Copies the row out of the slot, in one piece: pfree() gives back all of it.
+PendingRow *load(Table *table, TupleTableSlot *slot, MemoryContext context = CurrentMemoryContext);
 
 // The row of a message in its newest committed version, or as this transaction left it.
 PendingRow *find_pending(Work *work, const core::Uuid &id);

@@ -42,7 +42,7 @@ probe_id(Table *table, const core::Uuid &id)
 		table->id_probe = static_cast<Probe *>(palloc(sizeof(Probe)));
 		begin_probe(table->id_probe, table, primary_index(table), 1);
 	}
-	key_equals(&key, table->id_probe->scan->indexRelation, 1, F_UUID_EQ, UUIDPGetDatum(reinterpret_cast<const pg_uuid_t *>(&id)));
+	key_equals(&key, table->id_probe->scan->indexRelation, 1, F_UUID_EQ, in_place(id));
 	start_probe(table->id_probe, &key, 1);
 	return table->id_probe;
 }

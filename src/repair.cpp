@@ -87,16 +87,21 @@ next_expired(Work *work, RepairScan *scan, Probe *probe)
 {
 	while (next_settled(probe, ForwardScanDirection))
 	{
-		Repaired *lease;
+		PendingRow *row;
 
 		CHECK_FOR_INTERRUPTS();
 		raise_floor(&scan->floor, expiry_in(probe));
 		if (TransactionIdIsValid(probe->changer()))
 			continue;
-		lease = static_cast<Repaired *>(palloc0(sizeof(Repaired)));
-		lease->row = load(pending(work), probe->slot);
-		if (lease->row->leased && is_wanted(scan->queues, lease->row->queue))
+		row = load(pending(work), probe->slot, scan->round);
+		if (row->leased && is_wanted(scan->queues, row->queue))
+		{
+			Repaired *lease = static_cast<Repaired *>(MemoryContextAllocZero(scan->round, sizeof(Repaired)));
+
+			lease->row = row;
 			return lease;
+		}
+		pfree(row);
 	}
 	raise_floor(&scan->floor, work->now);
 	return nullptr;
@@ -241,25 +246,43 @@ answer(Work *work, const List *found, FunctionCallInfo result)
 	return repaired;
 }
 
+// Returns how many it found. The walk, which goes on after them, does not move in their memory.
+int
+repair_next(Work *work, RepairScan *scan, Probe *probe)
+{
+	MemoryContext outer;
+	List *found;
+	int count;
+
+	MemoryContextReset(scan->round);
+	found = scan->whole_expiries ? gather_whole_expiries(work, scan, probe) :
+								   gather_expired(work, scan, probe, Min(scan->most - scan->repaired, chunk_size));
+	count = list_length(found);
+	outer = MemoryContextSwitchTo(scan->round);
+	repair_found(work, found, scan);
+	scan->repaired += answer(work, found, scan->result);
+	MemoryContextSwitchTo(outer);
+	list_free(found);
+	return count;
+}
+
 }	// namespace
 
 void
 repair(Work *work, RepairScan *scan)
 {
-	List *found;
+	int found;
 	Probe probe;
 
 	scan->repaired = 0;
+	scan->round = AllocSetContextCreate(CurrentMemoryContext, "outbox repair", ALLOCSET_DEFAULT_SIZES);
 	begin_lease_probe(&probe, work);
 	start_between(&probe, begin_of_walk(work, scan), work->now);
 	// Rows that cannot be repaired do not count: the scan goes on behind them.
 	do
-	{
-		found = scan->whole_expiries ? gather_whole_expiries(work, scan, &probe) :
-									   gather_expired(work, scan, &probe, Min(scan->most - scan->repaired, chunk_size));
-		repair_found(work, found, scan);
-		scan->repaired += answer(work, found, scan->result);
-	} while (found != NIL && !scan->whole_expiries && scan->repaired < scan->most);
+		found = repair_next(work, scan, &probe);
+	while (found > 0 && !scan->whole_expiries && scan->repaired < scan->most);
+	MemoryContextDelete(scan->round);
 	scan->more = !probe.ended;
 	leave_floor(&scan->floor);
 	end_probe(&probe);

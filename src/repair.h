@@ -27,6 +27,7 @@ struct RepairScan {
 	bool more;				// there may be more
 
 	FloorScan floor;
+	MemoryContext round;	// what it holds of the rows in hand, emptied before the next
 };
 
 void repair(Work *work, RepairScan *scan);

@@ -102,6 +102,13 @@ from_uuid(const core::Uuid &id)
 	return UUIDPGetDatum(copy);
 }
 
+// Without a copy, for as long as the id stays where it is.
+inline Datum
+in_place(const core::Uuid &id)
+{
+	return UUIDPGetDatum(reinterpret_cast<const pg_uuid_t *>(&id));
+}
+
 inline int
 compare(const core::Uuid &a, const core::Uuid &b)
 {

@@ -10,7 +10,8 @@
 # that the kernel counts what is in use.
 #
 # A session that enqueues, claims, completes, and is refused, holds as much after many such
-# transactions as after few; one that waits, after many looks in vain as after few.
+# transactions as after few; one that waits, after many looks in vain as after few. Nor does a
+# single claim or repair grow with the rows that it passes by, leases, or repairs.
 #
 # OUTBOX_SOAK: how many wake-ups; 200,000 is what a release is tried with.
 use strict;
@@ -22,6 +23,7 @@ use Test::More;
 
 my $wakeups = $ENV{OUTBOX_SOAK} // 12000;
 my $most_growth = 1024 * 1024;
+my $a_chunk = 4 * $most_growth;	# a thousand rows in hand
 local $ENV{MALLOC_MMAP_THRESHOLD_} = 8192;
 local $ENV{MALLOC_MMAP_MAX_} = 100_000;
 local $ENV{MALLOC_TRIM_THRESHOLD_} = 0;
@@ -151,5 +153,58 @@ foreach my $wait (q{SELECT outbox.claim('w', 1, queues => ARRAY['quiet'], wait =
 	result_of($session);
 	$session->quit;
 }
+
+# Whoever takes leases back is asked to.
+configure($node, 'outbox.worker' => 'off');
+wait_for_no_worker($node, 'postgres');
+$node->safe_psql('postgres', q{
+	SELECT outbox.create_queue('many', max_attempts => NULL);
+	SELECT outbox.create_queue('refused', max_attempts => NULL);
+	ALTER TABLE outbox.pending ADD CHECK (queue <> 'refused' OR claimed_by IS NULL);
+});
+
+sub enqueue_many
+{
+	my ($queue, $count) = @_;
+
+	return $node->safe_psql('postgres', "SELECT count(*) FROM outbox.enqueue_batch('$queue', (SELECT jsonb_agg(jsonb_build_object('event_type', 'e', 'payload', repeat('x', 500))) FROM generate_series(1, $count)))");
+}
+
+# By how much a query grows a session of its own, at most. It is asked twice: first where there
+# is nothing to do yet, then after others have made something.
+sub grows_by
+{
+	my ($query, $result, $others, $isolation) = @_;
+	my $session = session($node);
+	my $pid = $session->query_safe("SET client_min_messages = error; SET work_mem = 64; SELECT pg_backend_pid()");
+	my $peak = sub { return (PostgreSQL::Test::Utils::slurp_file("/proc/$pid/status") =~ /^VmPeak:\s+(\d+) kB/m)[0] * 1024 };
+
+	$session->query_safe('BEGIN ISOLATION LEVEL ' . ($isolation // 'READ COMMITTED'));
+	is($session->query_safe($query), 0, "nothing to do: $query");
+	$others->();
+	my $before = $peak->();
+	is($session->query_safe($query), $result, "done: $query");
+	my $after = $peak->();
+	$session->query_safe('COMMIT');
+	$session->quit;
+	return $after - $before;
+}
+
+cmp_ok(grows_by(q{SELECT count(*) FROM outbox.claim('w', 10, queues => ARRAY['many'])}, 0, sub { enqueue_many('many', 20000) }, 'REPEATABLE READ'),
+	'<', $most_growth, 'a claim that passes by what it may not see');
+cmp_ok(grows_by(q{SELECT count(*) FROM outbox.claim('w', 10, queues => ARRAY['refused'])}, 0, sub { enqueue_many('refused', 2000) }),
+	'<', $most_growth, 'a claim of what is refused');
+$node->safe_psql('postgres', q{
+	ALTER TABLE outbox.pending DROP CONSTRAINT pending_check;
+	SELECT count(outbox.cancel(outbox_id, 'done')) FROM outbox.pending WHERE queue = 'many'});
+cmp_ok(grows_by(q{SELECT count(*) FROM outbox.claim('w', 20000, '1 microsecond', queues => ARRAY['many'])}, 20000, sub { enqueue_many('many', 20000) }),
+	'<', $a_chunk, 'a claim of many');
+$node->safe_psql('postgres', q{UPDATE outbox.pending SET lease_expires_at = now() + interval '1 h' WHERE claimed_by IS NOT NULL});
+my $expire = sub { $node->safe_psql('postgres', q{UPDATE outbox.pending SET lease_expires_at = now() WHERE claimed_by IS NOT NULL}) };
+cmp_ok(grows_by(q{SELECT count(*) FROM outbox.repair_expired_leases(queues => ARRAY['quiet'])}, 0, $expire),
+	'<', $most_growth, 'a repair that passes by other queues');
+$node->safe_psql('postgres', q{UPDATE outbox.pending SET lease_expires_at = now() + interval '1 h' WHERE claimed_by IS NOT NULL});
+cmp_ok(grows_by(q{SELECT count(*) FROM outbox.repair_expired_leases(20000, queues => ARRAY['many'])}, 20000, $expire),
+	'<', $a_chunk, 'a repair of many');
 $node->stop('fast');
 done_testing();
