@@ -222,6 +222,7 @@ put_result(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 {
 	ReturnSetInfo *rsinfo = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
 
+	CHECK_FOR_INTERRUPTS();
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 

@@ -32,6 +32,8 @@ look_up_latched(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, 
 		TransactionId other;
 		bool found;
 
+		// Here no key is latched: those who take many are interrupted between two of them.
+		CHECK_FOR_INTERRUPTS();
 		latch(held, probe->table->rel, key, size);
 		start_probe(probe, keys, nkeys);
 		found = next_row(probe, direction);

@@ -24,8 +24,8 @@ void latch(KeyLatch *latch, Relation rel, const unsigned char *key, int size);
 void unlatch(const KeyLatch *latch);
 
 // The current row of the key in probe->slot: the first in the given direction.
-// Waits, unlatched, for whoever inserted or is removing it. Returns with the latch
-// held: true when there is a row, false when the key is free.
+// Serves interrupts, and waits for whoever inserted or is removing it, unlatched. Returns
+// with the latch held: true when there is a row, false when the key is free.
 bool look_up_latched(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, KeyLatch *held,
 					 const unsigned char *key, int size);
 

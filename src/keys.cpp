@@ -89,6 +89,7 @@ collect_keys(Batch *batch)
 		const Keyed *item = &batch->items[i];
 		bool both = item->idempotency_key != nullptr && item->has_event_id;
 
+		CHECK_FOR_INTERRUPTS();
 		if (item->idempotency_key != nullptr)
 			uses[n++] = {key_digest(batch, item, 0), i, 0, both};
 		if (item->has_event_id)
@@ -246,6 +247,7 @@ withdraw(Batch *batch)
 	{
 		Key *key = &batch->keys[i];
 
+		CHECK_FOR_INTERRUPTS();
 		if (key->inserted && delete_row(batch->table, &key->tid, Wait::never) != Changed::done)
 			elog(ERROR, "could not withdraw a key");
 		key->inserted = false;

@@ -287,6 +287,7 @@ write_messages(Work *work, const Queue *queue, Message *messages, int count)
 	note_count(queue->name, Counter::duplicates, count - n);
 	for (int i = 0; i < count; i++)
 	{
+		CHECK_FOR_INTERRUPTS();
 		if (messages[i].created)
 			continue;
 		if (repeats[i] < 0)

@@ -69,6 +69,7 @@ take_numbers(Work *work, const text *queue, Numbered *items, int count)
 	{
 		core::Part parts[] = {part_of(queue), part_of(items[i].partition_key)};
 
+		CHECK_FOR_INTERRUPTS();
 		uses[i] = {digest_of(core::KeyKind::partition, parts, 2), i};
 	}
 	std::sort(uses, uses + count, [](const KeyUse &a, const KeyUse &b) {

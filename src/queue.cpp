@@ -146,6 +146,7 @@ queue_names_argument(FunctionCallInfo fcinfo, int arg, const char *default_name)
 		bool repeated = false;
 		ListCell *cell;
 
+		CHECK_FOR_INTERRUPTS();
 		if (names.nulls[i])
 			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("queues must not contain null")));
 		name = DatumGetTextPCopy(names.items[i]);

@@ -44,6 +44,7 @@ apply_to_items(Work *work, Items *items, int first, int count, const text *worke
 		PendingRow *row = nullptr;
 		Applied applied;
 
+		CHECK_FOR_INTERRUPTS();
 		items->errors[i] = nullptr;
 		if (items->ids.is_null(i) || items->tokens.is_null(i))
 		{
