@@ -126,11 +126,11 @@ look(Work *work, TryReport *report, const text *worker)
 	return look_at_lease(work, report->id, report->token, worker);
 }
 
-// Accepts one report, or answers why not. raise: as an ERROR.
-void
+// Accepts one report, or answers why not. raise: as an ERROR. False if it may have waited.
+bool
 settle(Work *work, TryReport *report, const text *worker, bool raise)
 {
-	for (;;)
+	for (bool at_once = true;; at_once = false)
 	{
 		CHECK_FOR_INTERRUPTS();
 
@@ -147,7 +147,7 @@ settle(Work *work, TryReport *report, const text *worker, bool raise)
 			if (raise)
 				raise_lease_lost(work, holding, report->id, report->token, worker);
 			answer_lost(work, report);
-			return;
+			return at_once;
 		}
 		before = report->has_before ? report->before : tried(work, report->id);
 		if (before.terminal)
@@ -158,12 +158,12 @@ settle(Work *work, TryReport *report, const text *worker, bool raise)
 			if (raise)
 				raise_already_terminal(before, report->id);
 			report->error = "P7001";
-			return;
+			return false;
 		}
 		if (before.attempts == PG_INT32_MAX && !raise)
 		{
 			report->error = "22003";
-			return;
+			return at_once;
 		}
 		attempt_no = next_attempt_no(before, report->id);
 		if (report->state == core::Record::retryable)
@@ -186,7 +186,7 @@ settle(Work *work, TryReport *report, const text *worker, bool raise)
 			report->attempt_no = report->attempt->attempt_no;
 			report->recorded = report->attempt->state;
 			report->rescheduled = transition.to == core::State::pending;
-			return;
+			return at_once;
 		}
 	}
 }
@@ -255,6 +255,16 @@ foresee_rows(Work *work, TryReport *const *reports, int count, TryReport **found
 	return n;
 }
 
+void
+forget_foreseen(TryReport *const *reports, int count)
+{
+	for (int i = 0; i < count; i++)
+	{
+		reports[i]->row = nullptr;
+		reports[i]->has_before = false;
+	}
+}
+
 // The rows first: what is appended to a ledger after that outdates the row.
 void
 foresee(Work *work, TryReport *const *reports, int count)
@@ -262,11 +272,7 @@ foresee(Work *work, TryReport *const *reports, int count)
 	TryReport *found[chunk_size];
 	int n;
 
-	for (int i = 0; i < count; i++)
-	{
-		reports[i]->row = nullptr;
-		reports[i]->has_before = false;
-	}
+	forget_foreseen(reports, count);
 	if (count < ids_to_walk)
 		return;
 	n = foresee_rows(work, reports, count, found);
@@ -287,7 +293,8 @@ begin_report(TryReport *report)
 }
 
 // Settles reports[first] to reports[first + count - 1], sorted by id, and appends what was
-// accepted.
+// accepted. What was read ahead of a wait is forgotten: in its place may lie another message's
+// row by then, where old_snapshot_threshold lets VACUUM have what this snapshot would keep.
 void
 settle_chunk(Work *work, TryReport **reports, int first, int count, const text *worker)
 {
@@ -310,7 +317,8 @@ settle_chunk(Work *work, TryReport **reports, int first, int count, const text *
 		}
 		if (report->error != nullptr)
 			continue;
-		settle(work, report, worker, false);
+		if (!settle(work, report, worker, false))
+			forget_foreseen(reports + i + 1, first + count - i - 1);
 		if (report->attempt != nullptr)
 			attempts[accepted++] = report->attempt;
 	}

@@ -26,7 +26,6 @@ use Test::More;
 my $rounds = 12 * ($ENV{OUTBOX_STRESS} // 1);
 my $clients = 6;
 my $steps = 12;		# of each client, in a round
-my $faketime = (glob '/usr/lib/*/faketime/libfaketime.so.1')[0];
 my $seed = seed();
 my $dir = PostgreSQL::Test::Utils::tempdir();
 my $node = new_node('main', preload => 1, conf => "autovacuum = off\nfsync = off");
@@ -166,31 +165,6 @@ foreach my $name (keys %scripts)
 	append_to_file("$dir/$name.sql", "$chosen\n$text\n");
 }
 
-# ---------------------------------------------------------------- the clock
-
-my $offset = 0;
-
-sub set_clock
-{
-	($offset) = @_;
-	append_to_file("$dir/clock.new", sprintf("%+d\n", $offset));
-	rename "$dir/clock.new", "$dir/clock" or die;
-	return;
-}
-
-# The server's processes read the file at each look at the clock.
-sub start_with_false_clock
-{
-	set_clock(0);
-	system_or_bail('cc', '-shared', '-fPIC', '-o', "$dir/faketime_server.so", 'test/faketime_server.c');
-	local $ENV{LD_PRELOAD} = "$dir/faketime_server.so $faketime";
-	local $ENV{FAKETIME_TIMESTAMP_FILE} = "$dir/clock";
-	local $ENV{FAKETIME_NO_CACHE} = 1;
-	local $ENV{FAKETIME_DONT_FAKE_MONOTONIC} = 1;
-	$node->start;
-	return;
-}
-
 # ---------------------------------------------------------------- rounds
 
 sub one_of
@@ -236,7 +210,7 @@ sub load
 	while ($bench->pumpable)
 	{
 		end_prepared();
-		set_clock(int(rand(1200)) - 600) if $moves_clock && rand() < 0.2;
+		set_clock($node, int(rand(1200)) - 600) if $moves_clock && rand() < 0.2;
 		select(undef, undef, undef, 0.005);
 	}
 	my $succeeded = $bench->finish && slurp_file("$dir/bench.out") =~ /^number of failed transactions: 0 /m;
@@ -325,7 +299,7 @@ sub phase
 	$holder->query_safe($after);
 	is($two->query_safe('SELECT * FROM unclaimed()'), '', "$name: also what the holder committed");
 	$one->query_safe('SELECT shake(0)');
-	set_clock(3600) if $moves_clock;
+	set_clock($node, 3600) if $moves_clock;
 	drain($name);
 	$_->quit foreach $holder, $one, $two, $finisher;
 	return;
@@ -338,12 +312,12 @@ phase('an idle producer', 'BEGIN; SELECT put(q, p, 1, 1) FROM generate_series(1,
 
 SKIP:
 {
-	skip 'no libfaketime', 2 * $rounds unless $faketime;
+	skip 'no libfaketime', 2 * $rounds unless faketime();
 
 	my ($before, $pid);
 
 	$node->stop('fast');
-	start_with_false_clock();
+	start_with_false_clock($node);
 	$pid = wait_for_worker($node);
 	$before = worker_says($node, 'wakeups');
 	phase('the clock steps', 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox.pending', 'COMMIT', 1);

@@ -14,6 +14,7 @@ our @EXPORT = qw(@undone new_node seed session start_query wait_until_blocked
 	result_of sqlstate checksums catalogue membership consistent undamaged
 	configure worker_says wait_for_worker listener hear heard
 	wait_for_no_worker wait_for_rounds serves log_size log_lines logged
+	faketime start_with_false_clock set_clock
 	make_stop_points arm stands_at release make_load load_is_told);
 
 # What a transaction that undid some of its enqueues tells, with a background worker and
@@ -457,6 +458,39 @@ sub serves
 		SELECT count(*) = 1 FROM outbox.attempts
 		WHERE outbox_id = '$id' AND state = 'ZOMBIE_REQUEUE' AND worker_id = 'gone' AND recorded_by = 'outbox worker'}),
 		"$name: the worker repairs");
+}
+
+# What gives a server a false clock; undef where it is not installed.
+sub faketime
+{
+	return (glob '/usr/lib/*/faketime/libfaketime.so.1')[0];
+}
+
+# Starts a cluster whose clock can be set: its processes read a file at each look at it.
+sub start_with_false_clock
+{
+	my ($node) = @_;
+	my $dir = $node->basedir;
+
+	set_clock($node, 0);
+	PostgreSQL::Test::Utils::system_or_bail('cc', '-shared', '-fPIC', '-o', "$dir/faketime_server.so", 'test/faketime_server.c');
+	local $ENV{LD_PRELOAD} = "$dir/faketime_server.so " . faketime();
+	local $ENV{FAKETIME_TIMESTAMP_FILE} = "$dir/clock";
+	local $ENV{FAKETIME_NO_CACHE} = 1;
+	local $ENV{FAKETIME_DONT_FAKE_MONOTONIC} = 1;
+	$node->start;
+	return;
+}
+
+# So many seconds before or behind the true time.
+sub set_clock
+{
+	my ($node, $offset) = @_;
+	my $file = $node->basedir . '/clock';
+
+	append_to_file("$file.new", sprintf("%+d\n", $offset));
+	rename "$file.new", $file or die;
+	return;
 }
 
 # Stop points: a process (that one, or any) that comes to an armed place waits there until it
