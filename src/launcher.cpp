@@ -33,6 +33,7 @@ struct Followed {
 	char name[NAMEDATALEN];
 	bool listed;			// by pg_database, this time
 	bool wanted;
+	bool absent;			// the extension, when this database lost its slot
 	BackgroundWorkerHandle *handle;	// of the worker that was started last
 	int64 started_at;		// steady clock
 	int64 retry_at;			// steady clock
@@ -55,15 +56,24 @@ struct Launcher {
 Launcher launcher;
 
 Followed *
-follow(Oid database)
+find_followed(Oid database)
 {
-	MemoryContext previous;
-	Followed *followed;
 	ListCell *cell;
 
 	foreach (cell, launcher.followed)
 		if (static_cast<Followed *>(lfirst(cell))->database == database)
 			return static_cast<Followed *>(lfirst(cell));
+	return nullptr;
+}
+
+Followed *
+follow(Oid database)
+{
+	Followed *followed = find_followed(database);
+	MemoryContext previous;
+
+	if (followed != nullptr)
+		return followed;
 	previous = MemoryContextSwitchTo(launcher.context);
 	followed = static_cast<Followed *>(palloc0(sizeof(Followed)));
 	followed->database = database;
@@ -153,6 +163,15 @@ refresh_databases()
 		forget_database(lfirst_oid(cell));
 }
 
+void
+look_at_slotless()
+{
+	ListCell *cell;
+
+	foreach (cell, launcher.followed)
+		static_cast<Followed *>(lfirst(cell))->absent = false;
+}
+
 // All that had no worker are looked at again.
 void
 discover()
@@ -161,6 +180,7 @@ discover()
 
 	launcher.next_discovery = steady_us() + discovery_interval_us();
 	refresh_databases();
+	look_at_slotless();
 	foreach (cell, launcher.followed)
 	{
 		const Followed *followed = static_cast<const Followed *>(lfirst(cell));
@@ -183,17 +203,24 @@ tell_version(Followed *followed, Finding finding)
 	followed->told_version = finding == Finding::other_version;
 }
 
+// Only who has no extension loses its slot.
+Finding
+finding_in(DatabaseSlot *slot)
+{
+	return slot != nullptr ? finding_of(slot) : Finding::absent;
+}
+
 // The worker is gone. One that found nothing to do, or was asked to go, has not failed.
 void
 worker_ended(Followed *followed, DatabaseSlot *slot)
 {
-	Finding finding = finding_of(slot);
+	Finding finding = finding_in(slot);
 	int64 now = steady_us();
 
 	pfree(followed->handle);
 	followed->handle = nullptr;
 	tell_version(followed, finding);
-	if (pg_atomic_exchange_u32(&slot->leave, 0) != 0 || finding == Finding::absent || finding == Finding::other_version)
+	if (finding == Finding::absent || finding == Finding::other_version || pg_atomic_exchange_u32(&slot->leave, 0) != 0)
 	{
 		followed->failures = 0;
 		followed->retry_at = 0;
@@ -285,27 +312,59 @@ follow_slots()
 	return PG_INT64_MAX;
 }
 
+// A slot for another database. Who makes an extension writes the finding, and then looks
+// whose the slot is (transaction.cpp): one of us notices the other.
+void
+take_slot(DatabaseSlot *slot)
+{
+	Followed *loser = find_followed(slot->database);
+
+	OUTBOX_STOP_POINT("launcher_before_eviction");
+	forget_database(slot->database);
+	OUTBOX_STOP_POINT("launcher_after_eviction");
+	pg_memory_barrier();
+	if (loser != nullptr)
+		loser->absent = finding_of(slot) == Finding::absent;
+}
+
+// Until all that have slots are known, some may turn out to need none.
+bool
+is_crowded()
+{
+	for (DatabaseSlot &slot : shared->databases)
+		if (finding_of(&slot) != Finding::present && finding_of(&slot) != Finding::other_version)
+			return false;
+	return true;
+}
+
+void
+tell_crowded()
+{
+	if (launcher.told_crowded || !is_crowded())
+		return;
+	launcher.told_crowded = true;
+	ereport(LOG, (errmsg("outbox launcher: no more than %d databases can have a worker", database_slots)));
+}
+
 // A full table of databases: most have no extension, and need no place in it.
 DatabaseSlot *
 slot_for(const Followed *followed)
 {
-	DatabaseSlot *slot = database_slot(followed->database, followed->wanted);
+	bool needed = followed->wanted && !followed->absent;
+	DatabaseSlot *slot = database_slot(followed->database, needed);
 
-	for (int i = 0; slot == nullptr && followed->wanted && i < database_slots; i++)
+	for (int i = 0; slot == nullptr && needed && i < database_slots; i++)
 	{
 		DatabaseSlot *other = &shared->databases[i];
 
 		if (finding_of(other) == Finding::absent && !is_running(other))
 		{
-			forget_database(other->database);
+			take_slot(other);
 			slot = database_slot(followed->database, true);
 		}
 	}
-	if (slot == nullptr && followed->wanted && !launcher.told_crowded)
-	{
-		launcher.told_crowded = true;
-		ereport(LOG, (errmsg("outbox launcher: no more than %d databases can have a worker", database_slots)));
-	}
+	if (slot == nullptr && needed)
+		tell_crowded();
 	return slot;
 }
 
@@ -319,10 +378,10 @@ tend(Followed *followed, bool *looking)
 	Finding finding;
 	int64 now;
 
-	if (slot == nullptr)
-		return PG_INT64_MAX;
 	if (has_ended(followed))
 		worker_ended(followed, slot);
+	if (slot == nullptr)
+		return PG_INT64_MAX;
 	finding = finding_of(slot);
 	if (!followed->wanted || !workers_wanted())
 	{
@@ -368,6 +427,8 @@ go_round()
 	if (pg_atomic_exchange_u32(&shared->news, 0) != 0 ||
 		(launcher.list_failures > 0 && steady_us() >= launcher.list_retry_at))
 		refresh_databases();
+	if (pg_atomic_exchange_u32(&shared->slotless_news, 0) != 0)
+		look_at_slotless();
 	if (steady_us() >= launcher.next_discovery)
 		discover();
 	us = tend_all();

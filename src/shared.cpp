@@ -47,7 +47,6 @@ init_database(DatabaseSlot *slot)
 	pg_atomic_init_u64(&slot->sleeps_until, 0);
 	pg_atomic_init_u64(&slot->look_at, static_cast<uint64>(DT_NOEND));
 	pg_atomic_init_u64(&slot->expires_at, static_cast<uint64>(DT_NOEND));
-	ConditionVariableInit(&slot->claimable);
 	init_floor(&slot->lease_floor, static_cast<uint32>(GetCurrentTimestamp()));
 	memset(&slot->report, 0, sizeof(slot->report));
 	memset(&slot->maintenance, 0, sizeof(slot->maintenance));
@@ -85,12 +84,15 @@ startup()
 		shared->lock = &GetNamedLWLockTranche("outbox")->lock;
 		pg_atomic_init_u32(&shared->launcher, 0);
 		pg_atomic_init_u32(&shared->news, 0);
+		pg_atomic_init_u32(&shared->slotless_news, 0);
 		memset(&shared->report, 0, sizeof(shared->report));
 		shared->queue_slots = max_queues();
 		shared->queues_used = 0;
 		for (DatabaseSlot &slot : shared->databases)
 		{
 			slot.database = InvalidOid;
+			// Once: whoever still waits there is in its list.
+			ConditionVariableInit(&slot.claimable);
 			init_database(&slot);
 		}
 		for (int i = 0; i < shared->queue_slots; i++)

@@ -99,12 +99,18 @@ struct DatabaseSlot {
 	Report maintenance;
 };
 
+// A build with stop points has so few that a test has more databases.
+#ifdef OUTBOX_STOP_POINTS
+constexpr int database_slots = 4;
+#else
 constexpr int database_slots = 256;
+#endif
 
 struct Shared {
 	LWLock *lock;					// the list of slots, names, reports
 	pg_atomic_uint32 launcher;		// number of its PGPROC + 1; 0 = none
 	pg_atomic_uint32 news;			// databases were made, changed or dropped
+	pg_atomic_uint32 slotless_news;	// an extension was, in a database without a slot
 	Report report;					// the launcher's
 	DatabaseSlot databases[database_slots];
 	int queue_slots;
@@ -118,10 +124,10 @@ extern Shared *shared;
 void request_shared_memory();
 
 // The slot of this session's database; nullptr when there is no room or no shared memory.
-// Takes no lock: a slot that has our database keeps it while we are connected.
+// Takes no lock: a slot that has our database keeps it while we are connected, and while the
+// extension is there.
 DatabaseSlot *my_database();
-// Any database's, made if need be. Only the launcher and what precedes a CREATE EXTENSION
-// make slots.
+// Any database's, made if need be. Only the launcher and the workers that it starts make slots.
 DatabaseSlot *database_slot(Oid database, bool make);
 void forget_database(Oid database);
 // Frees the slots of its queues.

@@ -261,19 +261,30 @@ tell_worker()
 	announce_to_worker(&notes.database->expires_at, notes.expires_at);
 }
 
+// Where there is no slot, or another database gets it in this moment, the launcher looks at all
+// that have none.
 void
-tell_launcher()
+have_extension_looked_for()
 {
-	DatabaseSlot *slot;
+	DatabaseSlot *slot = my_database();
 
-	if (!notes.news || shared == nullptr)
-		return;
-	slot = my_database();
-	if (slot != nullptr && slot->database == notes.news_of)
+	if (slot != nullptr)
 	{
 		set_finding(slot, Finding::unknown);
 		have_all_looked_at();
+		pg_memory_barrier();
 	}
+	if (slot == nullptr || slot->database != MyDatabaseId)
+		pg_atomic_write_u32(&shared->slotless_news, 1);
+}
+
+void
+tell_launcher()
+{
+	if (!notes.news || shared == nullptr)
+		return;
+	if (OidIsValid(notes.news_of))
+		have_extension_looked_for();
 	pg_atomic_write_u32(&shared->news, 1);
 	pg_memory_barrier();
 	wake_process(pg_atomic_read_u32(&shared->launcher));
