@@ -51,7 +51,8 @@ void
 rest_probe(Probe *probe)
 {
 	ExecClearTuple(probe->slot);
-	index_rescan(probe->scan, nullptr, 0, nullptr, 0);
+	// No keys: it keeps those that it has, as many as it was begun for.
+	index_rescan(probe->scan, nullptr, probe->scan->numberOfKeys, nullptr, 0);
 	probe->ended = true;
 }
 
