@@ -59,14 +59,16 @@ clear_out(DatabaseSlot *slot)
 }
 
 // The lock is the one that the command takes next. Whoever may not give the command gets
-// nothing done here: the command refuses.
+// nothing done here: the command refuses. One's own database can be copied, for the own session
+// is not in the way; all else is refused.
 void
 vacate(const char *name, LOCKMODE mode)
 {
 	Oid database = get_database_oid(name, true);
 	DatabaseSlot *slot;
 
-	if (!OidIsValid(database) || database == MyDatabaseId || !owns_database(database, GetUserId()))
+	if (!OidIsValid(database) || (database == MyDatabaseId && mode == AccessExclusiveLock) ||
+		!owns_database(database, GetUserId()))
 		return;
 	slot = database_slot(database, false);
 	if (slot == nullptr)

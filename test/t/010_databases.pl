@@ -39,8 +39,8 @@ sub database
 # SQLSTATE of a statement given by a role, and the message.
 sub by
 {
-	my ($role, $sql) = @_;
-	my ($ret, $out, $err) = $node->psql('postgres', $sql, extra_params => [ '-U', $role, '-v', 'VERBOSITY=verbose', '-v', 'SHOW_CONTEXT=never' ]);
+	my ($role, $sql, $database) = @_;
+	my ($ret, $out, $err) = $node->psql($database // 'postgres', $sql, extra_params => [ '-U', $role, '-v', 'VERBOSITY=verbose', '-v', 'SHOW_CONTEXT=never' ]);
 
 	return $ret == 0 && $err eq '' ? 'done' : $err =~ /(?:ERROR|FATAL):\s+(.*)/ ? $1 : "unexpected: $err";
 }
@@ -57,11 +57,14 @@ is(by('owner', 'ALTER DATABASE "e E" SET TABLESPACE there'), 'done', 'SET TABLES
 wait_for_worker($node, database => 'e E');
 serves($node, 'e E', 'after SET TABLESPACE');
 is(by('owner', 'CREATE DATABASE copy TEMPLATE "e E"'), 'done', 'CREATE DATABASE ... TEMPLATE');
-foreach my $database ('e E', 'copy')
+wait_for_worker($node, database => 'e E');
+is(by('owner', 'CREATE DATABASE copy2 TEMPLATE "e E"', 'e E'), 'done', '... by a session of that database');
+foreach my $database ('e E', 'copy', 'copy2')
 {
 	wait_for_worker($node, database => $database);
 	serves($node, $database, "original and copy: $database");
 }
+is(by('owner', 'DROP DATABASE copy2'), 'done', 'DROP DATABASE of a copy');
 is(by('owner', 'DROP DATABASE copy WITH (FORCE)'), 'done', 'DROP DATABASE ... WITH (FORCE)');
 ok($node->poll_query_until('e E', q{SELECT string_agg(DISTINCT coalesce(database, '?'), ' ') FROM outbox.workers WHERE kind <> 'launcher'}, 'e E'),
 	'outbox.workers forgets a dropped database');
@@ -93,6 +96,14 @@ foreach my $sql ('ALTER DATABASE d RENAME TO taken', 'CREATE DATABASE taken TEMP
 	wait_for_worker($node, database => 'd');
 }
 serves($node, 'd', 'after names that were taken');
+
+# Of one's own database.
+foreach my $sql ('DROP DATABASE d', 'DROP DATABASE d WITH (FORCE)', 'ALTER DATABASE d RENAME TO e', 'ALTER DATABASE d SET TABLESPACE there')
+{
+	$pid = worker_says($node, 'pid', 'd');
+	like(by('owner', $sql, 'd'), qr/^(?:55006|0A000): /, "one's own database: $sql");
+	is(worker_says($node, 'pid', 'd'), $pid, '... which does not disturb the worker');
+}
 
 # RENAME may be given in a transaction.
 is(by('owner', 'BEGIN; ALTER DATABASE d RENAME TO e; ROLLBACK'), 'done', 'RENAME in a transaction');
