@@ -159,10 +159,10 @@ before_command(const Node *statement, ProcessUtilityContext context)
 	if (RecoveryInProgress())
 		return;
 	if (concerns_extensions(statement))
-		note_news(MyDatabaseId);
+		note_news(true);
 	if (!concerns_databases(statement))
 		return;
-	note_news(InvalidOid);
+	note_news(false);
 	// In a transaction block all of them are refused, but renaming.
 	if (IsA(statement, RenameStmt) || (context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock()))
 		make_way(statement);

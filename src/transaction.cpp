@@ -31,11 +31,11 @@ struct Notes {
 	TimestampTz expires_at;
 	bool told_listeners;	// by this transaction itself
 	bool news;
-	Oid news_of;
+	bool news_of_extension;
 	XLogRecPtr leases_end;	// of the transaction's WAL, if all of it is of leases
 };
 
-constexpr Notes nothing = {nullptr, nullptr, DT_NOEND, false, false, InvalidOid, InvalidXLogRecPtr};
+constexpr Notes nothing = {nullptr, nullptr, DT_NOEND, false, false, false, InvalidXLogRecPtr};
 Notes notes = nothing;
 
 void
@@ -283,7 +283,7 @@ tell_launcher()
 {
 	if (!notes.news || shared == nullptr)
 		return;
-	if (OidIsValid(notes.news_of))
+	if (notes.news_of_extension)
 		have_extension_looked_for();
 	pg_atomic_write_u32(&shared->news, 1);
 	pg_memory_barrier();
@@ -433,10 +433,10 @@ have_all_looked_at()
 }
 
 void
-note_news(Oid database)
+note_news(bool of_extension)
 {
 	notes.news = true;
-	notes.news_of = database;
+	notes.news_of_extension |= of_extension;
 }
 
 void

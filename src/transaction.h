@@ -29,8 +29,8 @@ bool wrote_only_leases();
 void note_leases();
 
 // For whoever changes what the launcher watches: it is told at the end of the transaction,
-// however that ends, and looks for the extension in that database.
-void note_news(Oid database);
+// however that ends, and looks for the extension in this database if that may have changed.
+void note_news(bool of_extension);
 
 // At once, and by the worker: for changes of this database that nobody noted.
 void have_all_looked_at();

@@ -3,7 +3,8 @@
 # Proves: commands that want a database for themselves (DROP, WITH (FORCE) too, RENAME, SET
 # TABLESPACE, CREATE ... TEMPLATE) succeed for an owner who may not terminate a worker, and
 # the worker is back under the new name, in the copy too, and when the command fails;
-# databases that accept no connections, templates and others' commands cost nothing;
+# databases that accept no connections, templates and others' commands cost nothing; CREATE
+# EXTENSION is noticed at once, whatever else its transaction does;
 # DROP and ALTER EXTENSION are not held up by a worker in the middle of its work.
 # Partitions appear ahead of time once somebody has enqueued, not before, and neither they
 # nor a repair happen while a restore or a subscription fills the tables; a lock in their
@@ -160,6 +161,19 @@ $node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
 wait_for_worker($node, database => 'd', other => $pid);
 serves($node, 'd', 'CONNECTION LIMIT 0');
 $node->safe_psql('postgres', 'ALTER DATABASE d CONNECTION LIMIT -1');
+
+# A database that was looked at, and then gets the extension beside a command on databases, which
+# tells of less.
+foreach my $sql ('CREATE EXTENSION outbox; ALTER DATABASE late CONNECTION LIMIT 50', 'ALTER DATABASE late CONNECTION LIMIT 60; CREATE EXTENSION outbox')
+{
+	$node->safe_psql('postgres', 'CREATE DATABASE late');
+	database('fence');
+	wait_for_no_worker($node, 'late');
+	$node->safe_psql('late', "BEGIN; $sql; COMMIT");
+	wait_for_worker($node, database => 'late');
+	serves($node, 'late', $sql);
+	$node->safe_psql('postgres', "DROP DATABASE $_") foreach qw(late fence);
+}
 
 # A template with the extension: what is made from it has it too.
 $node->safe_psql('template1', 'CREATE EXTENSION outbox');
