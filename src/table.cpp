@@ -3,6 +3,7 @@
 
 #include "table.h"
 
+#include "index_code.h"
 #include "known_table.h"
 #include "probe.h"
 
@@ -191,7 +192,7 @@ open_indexes(Table *table)
 	foreach (cell, oids)
 	{
 		Relation index = index_open(lfirst_oid(cell), RowExclusiveLock);
-		IndexInfo *info = BuildIndexInfo(index);
+		IndexInfo *info = index_info(index);
 
 		if (info->ii_ExclusionOps != nullptr)
 			refuse(table->rel, "the exclusion constraint", RelationGetRelationName(index));
@@ -364,10 +365,9 @@ refuse_what_is_passed_over(const Shape &shape, Relation rel, int access)
 }
 
 Table *
-wrap_table(const Shape &shape, Relation rel, int access, EState *estate)
+wrap_table(const Shape &shape, Relation rel, int access, const KnownTable *known, EState *estate)
 {
 	Table *table = static_cast<Table *>(palloc0(sizeof(Table)));
-	const KnownTable *known;
 
 	table->shape = &shape;
 	table->rel = rel;
@@ -383,7 +383,6 @@ wrap_table(const Shape &shape, Relation rel, int access, EState *estate)
 		return table;
 	}
 	refuse_what_is_passed_over(shape, rel, access);
-	known = known_table(RelationGetRelid(rel));
 	if (known != nullptr)
 	{
 		use_known(table, known);

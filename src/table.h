@@ -9,7 +9,8 @@
 //    fire, rules, row level security, deferrable or exclusion constraints) is
 //    refused with 0A000 before anything is written;
 //  - it all runs as the tables' owner in a security-restricted context, because a
-//    user-made CHECK or index expression is somebody's code.
+//    user-made CHECK or index expression is somebody's code (index_code.h: by whose
+//    names).
 //
 // The common case, a table just as the install script made it, pays for none of
 // the checks that its own constraints would repeat.
@@ -75,6 +76,7 @@ extern const Shape key_numbers_shape;
 extern const Shape replays_shape;
 extern const Shape retired_numbers_shape;
 
+struct KnownTable;
 struct Probe;
 
 // What a table is opened for. Triggers that these would have to fire are refused.
@@ -97,8 +99,9 @@ struct Table {
 };
 
 // For a relation of that shape that the caller has locked and opened. The lock is kept
-// until the end of the transaction.
-Table *wrap_table(const Shape &shape, Relation rel, int access, EState *estate);
+// until the end of the transaction. known is what known_table() says of it; if that is nothing
+// and it is opened for writing, search_path must be pinned.
+Table *wrap_table(const Shape &shape, Relation rel, int access, const KnownTable *known, EState *estate);
 void close_table(Table *table);
 
 // Refuses a table, or the parent of a leaf, with something that this access would have

@@ -2,6 +2,9 @@
 
 #include "work.h"
 
+#include "index_code.h"
+#include "known_table.h"
+
 namespace outbox {
 
 namespace {
@@ -30,13 +33,24 @@ act_as_owner(const Work *work)
 }
 
 // A function in a CHECK, a default or an index expression may look names up: they must
-// not be the caller's, who would run code as the owner.
+// not be the caller's, who would run code as the owner. Names are looked up as soon as an
+// index is opened, since functions in SQL are written out into its expressions.
 Table *
-guarded(Work *work, Table *table)
+wrap(Work *work, const Shape &shape, Relation rel, int access)
 {
-	if (table->access == reads || !has_foreign_parts(table) || work->guc_level != 0)
-		return table;
+	const KnownTable *known = access == reads ? nullptr : known_table(RelationGetRelid(rel));
+	Table *table;
+
+	if (access == reads || known != nullptr || work->guc_level != 0)
+		return wrap_table(shape, rel, access, known, work->estate);
 	work->guc_level = pin_search_path();
+	prepare_domains_anew();
+	table = wrap_table(shape, rel, access, nullptr, work->estate);
+	if (!has_foreign_parts(table))
+	{
+		AtEOXact_GUC(true, work->guc_level);
+		work->guc_level = 0;
+	}
 	return table;
 }
 
@@ -299,7 +313,7 @@ open(Work *work, const Shape &shape, int access)
 {
 	Relation rel = open_named(shape.name, access, last_oid(shape));
 
-	return guarded(work, wrap_table(shape, rel, access, work->estate));
+	return wrap(work, shape, rel, access);
 }
 
 Table *
@@ -307,7 +321,7 @@ open_as(Work *work, const Shape &shape, const char *name, int access)
 {
 	Oid last = InvalidOid;
 
-	return guarded(work, wrap_table(shape, open_named(name, access, &last), access, work->estate));
+	return wrap(work, shape, open_named(name, access, &last), access);
 }
 
 Table *
@@ -343,7 +357,7 @@ leaf_of(Work *work, const Shape &parent, const core::Uuid &id, int access)
 		refuse_parent(parent, parent_oid, access);
 	rel = open_leaf(parent_oid, id, lock_for(access), &range);
 	leaf = static_cast<Leaf *>(palloc(sizeof(Leaf)));
-	*leaf = {work->leaves, &parent, guarded(work, wrap_table(parent, rel, access, work->estate)), range};
+	*leaf = {work->leaves, &parent, wrap(work, parent, rel, access), range};
 	work->leaves = leaf;
 	return leaf->table;
 }

@@ -165,6 +165,129 @@ ALTER TABLE outbox.messages_default DROP CONSTRAINT spy;
 ALTER TABLE outbox.pending DROP CONSTRAINT spy;
 ALTER TABLE outbox.attempts_default DROP CONSTRAINT spy;
 
+-- Nor by way of what the session has made of such code before: the server writes
+-- functions in SQL out where they are used, by the search_path of that moment, and
+-- keeps it, with an index or a domain, for whoever comes later.
+TRUNCATE t.caught;
+GRANT USAGE ON SCHEMA t TO outbox_owner;
+SET ROLE regress_outbox_evil;
+CREATE FUNCTION evil.lower(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	PERFORM evil.catch('lower');
+	RETURN 'the caller''s';
+END
+$$;
+CREATE FUNCTION evil.exceeds(int, int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	PERFORM evil.catch('>');
+	RETURN false;
+END
+$$;
+DROP OPERATOR evil.> (int, int);
+CREATE OPERATOR evil.> (LEFTARG = int, RIGHTARG = int, FUNCTION = evil.exceeds);
+RESET ROLE;
+CREATE FUNCTION t.norm(x text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT lower(x)';
+CREATE FUNCTION t.is_long(x text) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT length(x) > 0';
+CREATE FUNCTION t.index_all() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	i record;
+BEGIN
+	FOR i IN VALUES ('messages_default', 'event_type'), ('pending', 'queue'), ('attempts_default', 'worker_id'), ('idempotency_keys', 'queue'),
+		('key_numbers', 'queue'), ('replays', 'outbox_id::text'), ('queues', 'queue') LOOP
+		EXECUTE format('CREATE INDEX mine_%1$s ON outbox.%1$s (t.norm(%2$s)) WHERE t.is_long(%2$s)', i.column1, i.column2);
+	END LOOP;
+END
+$$;
+CREATE FUNCTION t.drop_all() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	i regclass;
+BEGIN
+	FOR i IN SELECT oid FROM pg_class WHERE relname LIKE 'mine%' AND relkind = 'i' LOOP
+		EXECUTE 'DROP INDEX ' || i;
+	END LOOP;
+END
+$$;
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS amcheck;
+RESET client_min_messages;
+-- Whether each index has all rows, asked in the names of the index's owner.
+CREATE FUNCTION t.checked() RETURNS SETOF regclass LANGUAGE sql AS $$
+	SELECT oid::regclass FROM pg_class, bt_index_check(oid, true) WHERE relname LIKE 'mine%' AND relkind = 'i' ORDER BY relname
+$$;
+-- All that writes, under the names of the caller's; what was enqueued is told by `type`.
+CREATE FUNCTION t.call_all(type text) RETURNS SETOF text LANGUAGE plpgsql SET search_path = evil, pg_catalog AS $$
+DECLARE
+	id pg_catalog.uuid;
+	token pg_catalog.uuid;
+BEGIN
+	PERFORM outbox.create_queue(type);
+	PERFORM outbox.pause(type);
+	PERFORM outbox.drop_queue(type);
+	PERFORM outbox.enqueue_batch('n', pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object('event_type', type || ' batch', 'payload', 1, 'partition_key', type)));
+	PERFORM outbox.enqueue(type, '1', 'n', partition_key => type, idempotency_key => type);
+	SELECT e.outbox_id, e.lease_token INTO id, token FROM outbox.enqueue_and_claim('w', type || ' sent', '1', 'n', partition_key => type) e;
+	RETURN NEXT (SELECT r.recorded FROM outbox.complete(id, token, 'w', 'FAILED') r);
+	RETURN NEXT outbox.replay(id) IS NOT NULL;
+	FOR id, token IN SELECT c.outbox_id, c.lease_token FROM outbox.claim('w', 100, queues => '{n}') c LOOP
+		PERFORM outbox.renew('w', ARRAY[id], ARRAY[token], '1 hour');
+		PERFORM outbox.release('w', ARRAY[id], ARRAY[token]);
+	END LOOP;
+	FOR id, token IN SELECT c.outbox_id, c.lease_token FROM outbox.claim('w', 100, queues => '{n}') c LOOP
+		PERFORM outbox.complete_batch('w', ARRAY[id], ARRAY[token], '{DISPATCHED}');
+	END LOOP;
+END
+$$;
+SELECT t.index_all();
+SELECT t.call_all('first');
+SELECT who, what, count(*) FROM t.caught GROUP BY 1, 2 ORDER BY 1, 2;
+-- Planning is enough, for which one needs no right on the tables.
+TRUNCATE t.caught;
+\c -
+SET ROLE regress_outbox_evil;
+SET search_path = evil, pg_catalog;
+DO $$
+DECLARE
+	name pg_catalog.text;
+BEGIN
+	FOREACH name IN ARRAY '{messages_default,pending,attempts_default,idempotency_keys,key_numbers,replays,queues}'::pg_catalog.text[] LOOP
+		BEGIN
+			EXECUTE 'EXPLAIN SELECT FROM outbox.' || name;
+		EXCEPTION WHEN insufficient_privilege THEN
+			RAISE NOTICE 'no right on %', name;
+		END;
+	END LOOP;
+END
+$$;
+RESET ROLE;
+SELECT t.call_all('planned');
+-- An index that is open in the session keeps what it has, whatever the others do.
+BEGIN;
+SET LOCAL enable_seqscan = off;
+DECLARE open_index CURSOR FOR SELECT outbox_id FROM outbox.messages_default WHERE t.norm(event_type) OPERATOR(pg_catalog.>) '' AND t.is_long(event_type);
+FETCH 0 FROM open_index;
+SELECT t.call_all('open');
+COMMIT;
+RESET search_path;
+SELECT who, what, count(*) FROM t.caught GROUP BY 1, 2 ORDER BY 1, 2;
+-- The rows are where they belong.
+\c -
+SELECT t.checked();
+SELECT t.drop_all();
+DROP EXTENSION amcheck;
+
+-- A domain's CHECK, used by the caller before.
+CREATE DOMAIN t.code AS text CHECK (t.norm(VALUE) <> '');
+ALTER TABLE outbox.messages ADD code t.code DEFAULT 'X';
+\c -
+SET search_path = evil, pg_catalog;
+SELECT 'x'::t.code;
+TRUNCATE t.caught;
+SELECT created FROM outbox.enqueue('domain', '1');
+RESET search_path;
+SELECT who, what, count(*) FROM t.caught GROUP BY 1, 2 ORDER BY 1, 2;
+ALTER TABLE outbox.messages DROP code;
+DROP DOMAIN t.code;
+
 -- After an error inside, the caller is the caller, with its own search_path and
 -- settings, at the top level and in a subtransaction.
 SET ROLE regress_outbox_evil;

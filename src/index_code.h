@@ -1,0 +1,21 @@
+// What code the indexes of a table run, and by whose names.
+//
+// The server's relation cache keeps the expressions and the predicate of an index as they
+// were prepared first in the session: SQL functions written out, by the search_path that was
+// set then. If that was the caller's, and we work as the owner, the caller's functions would
+// run with the owner's rights.
+//
+// Guarantees: what is prepared here is prepared by the search_path of now, whatever the
+// session did before.
+#pragma once
+
+#include "table.h"
+
+namespace outbox {
+
+// As BuildIndexInfo, with nothing that was prepared earlier.
+IndexInfo *index_info(Relation index);
+// From here on the CHECKs of domains, which the session keeps in the same way, are prepared anew.
+void prepare_domains_anew();
+
+}	// namespace outbox
