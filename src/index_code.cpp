@@ -4,6 +4,40 @@
 
 namespace outbox {
 
+namespace {
+
+// Skips what text begins with; nullptr if it does not.
+const char *
+after(const char *text, const char *beginning)
+{
+	size_t length = strlen(beginning);
+
+	return text != nullptr && strncmp(text, beginning, length) == 0 ? text + length : nullptr;
+}
+
+// How full its pages are, say, is the user's business. A B-tree has no option with a bracket.
+const char *
+after_options(const char *text)
+{
+	const char *options = after(text, " WITH (");
+	const char *end = options != nullptr ? strchr(options, ')') : nullptr;
+
+	return end != nullptr ? end + 1 : text;
+}
+
+const char *
+after_name(const char *definition, Relation index, bool unique)
+{
+	Oid rel = index->rd_index->indrelid;
+
+	return after(definition, psprintf("CREATE %sINDEX %s ON %s USING btree ", unique ? "UNIQUE " : "",
+									  quote_identifier(RelationGetRelationName(index)),
+									  quote_qualified_identifier(get_namespace_name(get_rel_namespace(rel)),
+																 get_rel_name(rel))));
+}
+
+}	// namespace
+
 IndexInfo *
 index_info(Relation index)
 {
@@ -15,6 +49,23 @@ index_info(Relation index)
 	fresh.rd_indpred = NIL;
 	fresh.rd_indexcxt = CurrentMemoryContext;
 	return BuildIndexInfo(&fresh);
+}
+
+bool
+is_own_index(const Shape &shape, Relation index)
+{
+	const char *definition = TextDatumGetCString(
+		DirectFunctionCall1(pg_get_indexdef, ObjectIdGetDatum(RelationGetRelid(index))));
+
+	for (int i = 0; i < shape.nindexes; i++)
+	{
+		const OwnIndex &own = shape.indexes[i];
+		const char *rest = after_options(after(after_name(definition, index, own.unique), own.keys));
+
+		if (rest != nullptr && strcmp(rest, own.predicate) == 0)
+			return true;
+	}
+	return false;
 }
 
 void

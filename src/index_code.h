@@ -6,7 +6,8 @@
 // run with the owner's rights.
 //
 // Guarantees: what is prepared here is prepared by the search_path of now, whatever the
-// session did before.
+// session did before; an index counts as ours only if all of its definition is ours, under
+// whatever name.
 #pragma once
 
 #include "table.h"
@@ -15,6 +16,8 @@ namespace outbox {
 
 // As BuildIndexInfo, with nothing that was prepared earlier.
 IndexInfo *index_info(Relation index);
+// To be asked with search_path pinned.
+bool is_own_index(const Shape &shape, Relation index);
 // From here on the CHECKs of domains, which the session keeps in the same way, are prepared anew.
 void prepare_domains_anew();
 

@@ -75,12 +75,7 @@ make_hash()
 bool
 is_plain(const Table *table)
 {
-	if (has_foreign_parts(table) || table->nindexes != table->shape->nindexes)
-		return false;
-	for (int i = 0; i < table->nindexes; i++)
-		if (table->indexes[i]->rd_rel->relam != BTREE_AM_OID)
-			return false;
-	return true;
+	return !has_foreign_parts(table) && table->nindexes == table->shape->nindexes;
 }
 
 IndexInfo *
@@ -108,7 +103,7 @@ known_table(Oid rel)
 	return known != nullptr && known->estate != nullptr && !known->outdated ? known : nullptr;
 }
 
-void
+KnownTable *
 watch_table(Oid rel)
 {
 	KnownTable *known;
@@ -117,13 +112,17 @@ watch_table(Oid rel)
 	if (tables == nullptr)
 		make_hash();
 	if (hash_get_num_entries(tables) >= most_tables)
-		return;
+		return nullptr;
 	known = static_cast<KnownTable *>(hash_search(tables, &rel, HASH_ENTER, &found));
 	if (!found)
 		known->estate = nullptr;
 	// One that somebody may be using stays as it is, outdated, to the end of the transaction.
-	if (known->estate == nullptr)
+	if (known->estate == nullptr && (!found || known->outdated))
+	{
 		known->outdated = false;
+		known->verdict = Verdict::none;
+	}
+	return known;
 }
 
 void

@@ -14,9 +14,13 @@
 
 namespace outbox {
 
+// Of the indexes that a table has.
+enum class Verdict { none, own, foreign };
+
 struct KnownTable {
 	Oid rel;				// key of the hash table
 	bool outdated;
+	Verdict verdict;
 	EState *estate;			// all below lives in it; nullptr while it is only watched
 	AttrNumber attno[max_columns];
 	int nindexes;
@@ -26,8 +30,8 @@ struct KnownTable {
 
 // nullptr: not known, or not what it was. The caller has locked the table.
 const KnownTable *known_table(Oid rel);
-// Before its indexes are listed: what changes from here on is noticed.
-void watch_table(Oid rel);
+// Before its indexes are listed: what changes from here on is noticed. nullptr: too many are watched.
+KnownTable *watch_table(Oid rel);
 // Remembers a table that was opened for writing, if it is a plain one and did not change
 // since it is watched.
 void remember_table(const Table *table);

@@ -32,7 +32,7 @@ const Shape queues_shape = {
 	13, bits({0, 2, 3, 4, 5, 6, 7, 8, 10, 12}),
 	{"queues_name_length", "queues_max_attempts", "queues_lease", "queues_backoff", "queues_jitter",
 	 "queues_repair_delay", "queues_ordering", "queues_validator", "queues_not_yet"},
-	1, inserts};
+	{{true, "(queue)", ""}}, 1, inserts};
 const Shape messages_shape = {
 	"messages",
 	{"outbox_id", "queue", "event_id", "event_type", "aggregate_type", "aggregate_id", "partition_key",
@@ -40,30 +40,45 @@ const Shape messages_shape = {
 	 "replay_of", "created_at"},
 	{UUIDOID, TEXTOID, UUIDOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT8OID, TEXTOID, TEXTOID, INT2OID, INT4OID, JSONBOID,
 	 JSONBOID, UUIDOID, TIMESTAMPTZOID},
-	16, bits({0, 1, 2, 3, 10, 12, 13, 15}), {}, 1, 0};
+	16, bits({0, 1, 2, 3, 10, 12, 13, 15}), {}, {{true, "(outbox_id)", ""}}, 1, 0};
 const Shape attempts_shape = {
 	"attempts",
 	{"outbox_id", "attempt_no", "state", "worker_id", "lease_token", "claimed_at", "completed_at", "reference",
 	 "response_code", "error_code", "error_message", "latency_ms", "recorded_by", "created_at"},
 	{UUIDOID, INT4OID, InvalidOid, TEXTOID, UUIDOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID,
 	 INT4OID, TEXTOID, TIMESTAMPTZOID},
-	14, bits({0, 1, 2, 13}), {"attempts_number", "attempts_completed_at"}, 3, 0};
+	14, bits({0, 1, 2, 13}), {"attempts_number", "attempts_completed_at"},
+	{{true, "(outbox_id, attempt_no)", ""},
+	 {true, "(outbox_id)",
+	  " WHERE (state = ANY (ARRAY['DISPATCHED'::outbox.attempt_state, 'FAILED'::outbox.attempt_state]))"},
+	 {false, "(outbox_id)", " WHERE (state = 'FAILED'::outbox.attempt_state)"}},
+	3, 0};
 const Shape pending_shape = {
 	"pending",
 	{"outbox_id", "queue", "priority", "partition_key", "sequence_id", "attempt_count", "max_attempts",
 	 "next_attempt_at", "created_at", "claimed_by", "claimed_at", "lease_token", "lease_expires_at"},
 	{UUIDOID, TEXTOID, INT2OID, TEXTOID, INT8OID, INT4OID, INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, TIMESTAMPTZOID,
 	 UUIDOID, TIMESTAMPTZOID},
-	13, bits({0, 1, 2, 5, 7, 8}), {"pending_lease_is_whole", "pending_priority"}, 4, inserts | updates | deletes};
+	13, bits({0, 1, 2, 5, 7, 8}), {"pending_lease_is_whole", "pending_priority"},
+	{{true, "(outbox_id)", ""},
+	 {false, "(queue, priority DESC, GREATEST(next_attempt_at, lease_expires_at))", ""},
+	 {false, "(lease_expires_at, claimed_by)",
+	  " WHERE ((claimed_by IS NOT NULL) OR (claimed_at IS NOT NULL) OR (lease_expires_at IS NOT NULL))"},
+	 {true, "(outbox.key_digest(queue, partition_key), sequence_id)", " WHERE (sequence_id IS NOT NULL)"}},
+	4, inserts | updates | deletes};
 const Shape idempotency_keys_shape = {
-	"idempotency_keys", {"digest", "queue", "outbox_id"}, {BYTEAOID, TEXTOID, UUIDOID}, 3, bits({0, 1, 2}), {}, 1, 0};
+	"idempotency_keys", {"digest", "queue", "outbox_id"}, {BYTEAOID, TEXTOID, UUIDOID}, 3, bits({0, 1, 2}), {},
+	{{true, "(digest)", ""}}, 1, 0};
 const Shape key_numbers_shape = {
 	"key_numbers", {"digest", "upto", "queue", "partition_key", "outbox_id"},
-	{BYTEAOID, INT8OID, TEXTOID, TEXTOID, UUIDOID}, 5, bits({0, 1, 2, 3, 4}), {}, 1, 0};
+	{BYTEAOID, INT8OID, TEXTOID, TEXTOID, UUIDOID}, 5, bits({0, 1, 2, 3, 4}), {},
+	{{true, "(digest, upto)", ""}}, 1, 0};
 const Shape replays_shape = {
-	"replays", {"outbox_id", "replay_id", "created_at"}, {UUIDOID, UUIDOID, TIMESTAMPTZOID}, 3, bits({0, 1, 2}), {}, 1, 0};
+	"replays", {"outbox_id", "replay_id", "created_at"}, {UUIDOID, UUIDOID, TIMESTAMPTZOID}, 3, bits({0, 1, 2}), {},
+	{{true, "(outbox_id)", ""}}, 1, 0};
 const Shape retired_numbers_shape = {
-	"retired_numbers", {"outbox_id", "sequence_id"}, {UUIDOID, INT8OID}, 2, bits({0, 1}), {}, 1, 0};
+	"retired_numbers", {"outbox_id", "sequence_id"}, {UUIDOID, INT8OID}, 2, bits({0, 1}), {},
+	{{true, "(outbox_id)", ""}}, 1, 0};
 
 namespace {
 
@@ -182,26 +197,58 @@ is_extended(const Table *table)
 }
 
 void
-open_indexes(Table *table)
+refuse_index(const Table *table, Relation index)
+{
+	if (index->rd_index->indisexclusion)
+		refuse(table->rel, "the exclusion constraint", RelationGetRelationName(index));
+	if (index->rd_index->indisunique && !index->rd_index->indimmediate)
+		refuse(table->rel, "the deferrable constraint", RelationGetRelationName(index));
+}
+
+bool
+has_foreign_indexes(const Table *table)
+{
+	for (int i = 0; i < table->nindexes; i++)
+		if (!is_own_index(*table->shape, table->indexes[i]))
+			return true;
+	return false;
+}
+
+// To read the definitions costs more than to write a row.
+bool
+judge_indexes(const Table *table, KnownTable *watched)
+{
+	bool foreign;
+
+	if (watched != nullptr && !watched->outdated && watched->verdict != Verdict::none)
+		return watched->verdict == Verdict::foreign;
+	foreign = has_foreign_indexes(table);
+	if (watched != nullptr && !watched->outdated)
+		watched->verdict = foreign ? Verdict::foreign : Verdict::own;
+	return foreign;
+}
+
+void
+open_indexes(Table *table, KnownTable *watched)
 {
 	List *oids = RelationGetIndexList(table->rel);
+	Size count = static_cast<Size>(Max(list_length(oids), 1));
 	ListCell *cell;
 
-	table->indexes = static_cast<Relation *>(palloc(sizeof(Relation) * Max(list_length(oids), 1)));
-	table->index_infos = static_cast<IndexInfo **>(palloc(sizeof(IndexInfo *) * Max(list_length(oids), 1)));
+	table->indexes = static_cast<Relation *>(palloc(sizeof(Relation) * count));
+	table->index_infos = static_cast<IndexInfo **>(palloc(sizeof(IndexInfo *) * count));
 	foreach (cell, oids)
 	{
 		Relation index = index_open(lfirst_oid(cell), RowExclusiveLock);
-		IndexInfo *info = index_info(index);
 
-		if (info->ii_ExclusionOps != nullptr)
-			refuse(table->rel, "the exclusion constraint", RelationGetRelationName(index));
-		if (index->rd_index->indisunique && !index->rd_index->indimmediate)
-			refuse(table->rel, "the deferrable constraint", RelationGetRelationName(index));
-		table->indexes[table->nindexes] = index;
-		table->index_infos[table->nindexes++] = info;
+		refuse_index(table, index);
+		table->indexes[table->nindexes++] = index;
 	}
 	list_free(oids);
+	table->foreign_indexes = judge_indexes(table, watched);
+	// Ours call nothing that could be written out: what the server remembers of them will do.
+	for (int i = 0; i < table->nindexes; i++)
+		table->index_infos[i] = table->foreign_indexes ? index_info(table->indexes[i]) : BuildIndexInfo(table->indexes[i]);
 }
 
 void
@@ -368,6 +415,7 @@ Table *
 wrap_table(const Shape &shape, Relation rel, int access, const KnownTable *known, EState *estate)
 {
 	Table *table = static_cast<Table *>(palloc0(sizeof(Table)));
+	KnownTable *watched;
 
 	table->shape = &shape;
 	table->rel = rel;
@@ -388,9 +436,9 @@ wrap_table(const Shape &shape, Relation rel, int access, const KnownTable *known
 		use_known(table, known);
 		return table;
 	}
-	watch_table(RelationGetRelid(rel));
+	watched = watch_table(RelationGetRelid(rel));
 	map_columns(table);
-	open_indexes(table);
+	open_indexes(table, watched);
 	table->extended = is_extended(table);
 	if (table->extended)
 		make_result_info(table);
@@ -407,7 +455,7 @@ attempt_state_type(Oid schema)
 bool
 has_foreign_parts(const Table *table)
 {
-	return table->extended || table->nindexes > table->shape->nindexes;
+	return table->extended || table->foreign_indexes;
 }
 
 void

@@ -54,6 +54,13 @@ enum { outbox_id, sequence_id };
 
 constexpr int max_columns = 16;
 
+// As pg_get_indexdef writes it, with what follows the name of the table in two parts.
+struct OwnIndex {
+	bool unique;
+	const char *keys;
+	const char *predicate;		// "" = none
+};
+
 // What the install script made; anything beyond is user-made.
 struct Shape {
 	const char *name;
@@ -62,6 +69,7 @@ struct Shape {
 	int ncolumns;
 	uint32 not_null;			// bit by column
 	const char *checks[10];
+	OwnIndex indexes[4];
 	int nindexes;
 	Oid own_trigger_events;		// trigger events that our own triggers use
 };
@@ -89,6 +97,7 @@ struct Table {
 	AttrNumber attno[max_columns];
 	int access;
 	bool extended;				// user-made columns or checks
+	bool foreign_indexes;		// at least one, in place of ours or beside them
 	ResultRelInfo *result_info;	// when extended
 	int nindexes;				// all of them when written to, else the one opened last
 	Relation *indexes;

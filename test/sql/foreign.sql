@@ -205,6 +205,76 @@ SELECT message, state FROM t.pending WHERE message = 'r2';
 SELECT recorded FROM outbox.complete(t.id('r2'), t.token('r2'), 'w', 'DISPATCHED', reference => 'another');
 DROP INDEX outbox.mine;
 
+-- Also one in the place of one of ours: it fails the row that it concerns, no other.
+BEGIN;
+DROP INDEX outbox.attempts_default_failed;
+CREATE UNIQUE INDEX mine ON outbox.attempts_default (response_code);
+SELECT count(*) FROM generate_series(1, 3) g, outbox.enqueue_and_claim('w', 'v' || g, '1');
+SELECT recorded, error FROM outbox.complete_batch('w', ARRAY[t.id('v1'), t.id('v2'), t.id('v3')], ARRAY[t.token('v1'), t.token('v2'), t.token('v3')],
+	array_fill('DISPATCHED'::outbox.attempt_state, '{3}'), response_codes => '{200, 200, 201}');
+ROLLBACK;
+
+-- What is ours is so by all of its definition, not by name or number: where all is ours, no
+-- subtransaction is needed, whose number would be in the rows.
+SELECT outbox.create_queue('mine');
+CREATE FUNCTION t.confined() RETURNS TABLE (claimed boolean, completed boolean) LANGUAGE plpgsql AS $$
+DECLARE
+	top CONSTANT xid := pg_current_xact_id()::xid;
+	c record;
+BEGIN
+	PERFORM outbox.enqueue('e', '1', 'mine');
+	SELECT * INTO c FROM outbox.claim('w', 1, queues => '{mine}');
+	SELECT p.xmin <> top INTO claimed FROM outbox.pending p WHERE p.outbox_id = c.outbox_id;
+	PERFORM outbox.complete_batch('w', ARRAY[c.outbox_id], ARRAY[c.lease_token], '{DISPATCHED}');
+	SELECT a.xmin <> top INTO completed FROM outbox.attempts a WHERE a.outbox_id = c.outbox_id;
+	RETURN NEXT;
+END
+$$;
+SELECT * FROM t.confined();
+BEGIN;
+ALTER INDEX outbox.pending_due SET (fillfactor = 50);
+ALTER INDEX outbox.pending_lease SET (fillfactor = 50, deduplicate_items = off);
+SELECT * FROM t.confined();
+ROLLBACK;
+BEGIN;
+DROP INDEX outbox.attempts_default_failed;
+CREATE INDEX "of USING btree (kind)" ON outbox.attempts_default (outbox_id) WHERE state = 'FAILED';
+CREATE INDEX a_copy ON outbox.attempts_default (outbox_id) WHERE state = 'FAILED';
+SELECT * FROM t.confined();
+ROLLBACK;
+-- Each of these differs from ours in one thing, and is somebody's.
+CREATE FUNCTION t.confined_with(definition text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	DROP INDEX outbox.attempts_default_failed;
+	EXECUTE format(definition, 'attempts_default_failed ON outbox.attempts_default');
+	RETURN completed FROM t.confined();
+END
+$$;
+BEGIN;
+SELECT t.confined_with('CREATE INDEX %s (outbox_id)');
+ROLLBACK;
+BEGIN;
+SELECT t.confined_with('CREATE INDEX %s (attempt_no) WHERE state = ''FAILED''');
+ROLLBACK;
+BEGIN;
+SELECT t.confined_with('CREATE INDEX %s (outbox_id DESC) WHERE state = ''FAILED''');
+ROLLBACK;
+BEGIN;
+SELECT t.confined_with('CREATE INDEX %s (outbox_id) INCLUDE (state) WHERE state = ''FAILED''');
+ROLLBACK;
+BEGIN;
+SELECT t.confined_with('CREATE INDEX %s (outbox_id) WHERE state = ''RETRYABLE''');
+ROLLBACK;
+BEGIN;
+SELECT t.confined_with('CREATE INDEX %s USING hash (outbox_id) WHERE state = ''FAILED''');
+ROLLBACK;
+BEGIN;
+SELECT t.confined_with('CREATE UNIQUE INDEX %s (outbox_id) WHERE state = ''FAILED''');
+ROLLBACK;
+BEGIN;
+SELECT t.confined_with('CREATE UNIQUE INDEX %s (outbox_id, attempt_no) NULLS NOT DISTINCT');
+ROLLBACK;
+
 -- CHECK and NOT NULL of the user's own.
 ALTER TABLE outbox.messages ADD CONSTRAINT has_amount CHECK (event_type <> 'pay' OR payload ? 'amount');
 SELECT t.try(s) FROM (VALUES

@@ -288,6 +288,24 @@ SELECT who, what, count(*) FROM t.caught GROUP BY 1, 2 ORDER BY 1, 2;
 ALTER TABLE outbox.messages DROP code;
 DROP DOMAIN t.code;
 
+-- An index of somebody's in the place of one of ours is somebody's, though their number is
+-- the same.
+CREATE FUNCTION t.told(x text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN lower(x); END';
+TRUNCATE t.caught;
+BEGIN;
+DROP INDEX outbox.attempts_default_failed;
+CREATE INDEX mine ON outbox.attempts_default (t.told(worker_id));
+SELECT t.call_all('replaced');
+SELECT who, what, count(*) FROM t.caught GROUP BY 1, 2 ORDER BY 1, 2;
+ROLLBACK;
+BEGIN;
+-- Under the name of ours, with a predicate of somebody's.
+DROP INDEX outbox.pending_lease;
+CREATE INDEX pending_lease ON outbox.pending (lease_expires_at, claimed_by) WHERE t.told(claimed_by) IS NOT NULL;
+SELECT t.call_all('replaced');
+SELECT who, what, count(*) FROM t.caught GROUP BY 1, 2 ORDER BY 1, 2;
+ROLLBACK;
+
 -- After an error inside, the caller is the caller, with its own search_path and
 -- settings, at the top level and in a subtransaction.
 SET ROLE regress_outbox_evil;
