@@ -69,6 +69,27 @@ is_own_index(const Shape &shape, Relation index)
 }
 
 void
+prepare_indexes_anew(Oid rel)
+{
+	Relation table = table_open(rel, AccessShareLock);
+	List *oids = RelationGetIndexList(table);
+	ListCell *cell;
+
+	foreach (cell, oids)
+	{
+		Relation index = index_open(lfirst_oid(cell), AccessShareLock);
+
+		// For an entry that is open elsewhere, which outlives its invalidation. Others have copies only.
+		index->rd_indexprs = NIL;
+		index->rd_indpred = NIL;
+		index_close(index, AccessShareLock);
+		RelationCacheInvalidateEntry(lfirst_oid(cell));
+	}
+	list_free(oids);
+	table_close(table, AccessShareLock);
+}
+
+void
 prepare_domains_anew()
 {
 	// Nothing has changed in pg_constraint, but this is whom the server tells that something has.

@@ -18,7 +18,9 @@ namespace outbox {
 IndexInfo *index_info(Relation index);
 // To be asked with search_path pinned.
 bool is_own_index(const Shape &shape, Relation index);
-// From here on the CHECKs of domains, which the session keeps in the same way, are prepared anew.
+// For SQL that uses a table of ours: from here on its indexes are prepared anew.
+void prepare_indexes_anew(Oid rel);
+// Likewise the CHECKs of all domains, which the session keeps in the same way.
 void prepare_domains_anew();
 
 }	// namespace outbox

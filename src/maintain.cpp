@@ -8,6 +8,7 @@
 #include "boundary.h"
 #include "due.h"
 #include "floor.h"
+#include "index_code.h"
 #include "key_window.h"
 #include "partitions.h"
 #include "probe.h"
@@ -159,6 +160,7 @@ OUTBOX_FUNCTION(outbox_maintain)
 {
 	PreventCommandIfReadOnly("maintain()");
 	begin_results(fcinfo);
+	prepare_domains_anew();
 	lower_all_floors();
 	confine(fcinfo, "repair left for later", "outbox.pending", repair_all);
 	make_all_partitions(fcinfo);

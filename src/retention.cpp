@@ -4,11 +4,13 @@
 // few look-ups and disturbs nobody. Then SHARE on the leaf of messages, which keeps
 // producers from adding to it and lets everybody read, while the leaf is read once. Only
 // then ACCESS EXCLUSIVE, for the moment of the DDL, and what others could have changed
-// meanwhile is asked again.
+// meanwhile is asked again. It is all asked in SQL, by a session that may be anybody's: what
+// it remembers of somebody's indexes could answer that nothing is pending, or run its code.
 
 #include "retention.h"
 
 #include "boundary.h"
+#include "index_code.h"
 #include "settings.h"
 #include "statements.h"
 #include "work.h"
@@ -235,6 +237,8 @@ void
 retire(Leaves *leaves, int64 after_ms, int64 until_ms)
 {
 	keep_if_odd(leaves);
+	prepare_indexes_anew(leaves->messages);
+	prepare_indexes_anew(leaves->attempts);
 	leaves->messages_name = qualified_name(leaves->messages);
 	leaves->attempts_name = qualified_name(leaves->attempts);
 	keep_if_dead(leaves);
@@ -282,6 +286,8 @@ try_next(int64 after_ms, RetiredPair *pair, MemoryContext context)
 		return;
 	pair->upto_ms = leaves.upto_ms;
 	pair->object = MemoryContextStrdup(context, get_rel_name(leaves.messages));
+	for (const char *name : {"pending", "replays", "key_numbers", "retired_numbers"})
+		prepare_indexes_anew(relation_oid(name));
 	SPI_connect();
 	pending = pending_below(&leaves);
 	pair->last = pending != nullptr;

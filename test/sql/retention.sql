@@ -69,6 +69,34 @@ SELECT t.did();
 SET outbox.retention = '36 days';
 SELECT t.did();
 SET outbox.retention = '20 days';
+-- Nor if the session took an index of somebody's for one that holds all that is pending: by the
+-- caller's names, nothing is left out of it.
+CREATE SCHEMA names;
+CREATE FUNCTION names.exceeds(uuid, uuid) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT $1 IS NOT NULL';
+CREATE OPERATOR names.> (LEFTARG = uuid, RIGHTARG = uuid, FUNCTION = names.exceeds);
+CREATE FUNCTION names.lower(text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	IF current_user = 'outbox_owner' THEN
+		RAISE NOTICE 'called as outbox_owner';
+	END IF;
+	RETURN 'the caller''s';
+END
+$$;
+GRANT USAGE ON SCHEMA names, t TO outbox_owner;
+CREATE FUNCTION t.is_new(x uuid) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$SELECT x > 'f0000000-0000-0000-0000-000000000000'$$;
+CREATE FUNCTION t.norm(x text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT lower(x)';
+-- So many that the smaller index is preferred.
+INSERT INTO outbox.pending (outbox_id, queue) SELECT ('ef' || substr(gen_random_uuid()::text, 3))::uuid, 'n' FROM generate_series(1, 2000);
+CREATE INDEX mine ON outbox.pending (outbox_id) WHERE t.is_new(outbox_id);
+BEGIN;
+SET LOCAL search_path = names, pg_catalog;
+DO $$BEGIN EXECUTE 'EXPLAIN SELECT FROM outbox.pending'; END$$;
+RESET search_path;
+SET LOCAL enable_seqscan = off;
+SELECT t.did();
+ROLLBACK;
+DROP INDEX outbox.mine;
+DELETE FROM outbox.pending WHERE outbox_id > 'ef000000-0000-0000-0000-000000000000';
 -- It is a dead letter now, and holds its own pair alone.
 SELECT t.finish('FAILED', 'c');
 SELECT t.did();
@@ -89,6 +117,23 @@ COMMIT;
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT t.did();
 COMMIT;
+-- What it writes, it writes by its own names.
+CREATE INDEX mine ON outbox.retired_numbers (t.norm(outbox_id::text));
+CREATE DOMAIN t.code AS text;
+ALTER TABLE outbox.retired_numbers ADD code t.code DEFAULT 'X';
+ALTER DOMAIN t.code ADD CHECK (t.norm(VALUE) <> '');
+BEGIN;
+SET LOCAL search_path = names, pg_catalog;
+SELECT 'x'::t.code;
+DO $$BEGIN EXECUTE 'EXPLAIN SELECT FROM outbox.retired_numbers'; END$$;
+RESET search_path;
+SELECT t.did();
+ROLLBACK;
+DROP INDEX outbox.mine;
+ALTER TABLE outbox.retired_numbers DROP code;
+SET client_min_messages = warning;
+DROP SCHEMA names CASCADE;
+RESET client_min_messages;
 -- Rolled back, it has not happened.
 BEGIN;
 SELECT t.did();
