@@ -120,7 +120,7 @@ watch_table(Oid rel)
 	if (known->estate == nullptr && (!found || known->outdated))
 	{
 		known->outdated = false;
-		known->verdict = Verdict::none;
+		known->judged = false;
 	}
 	return known;
 }

@@ -14,14 +14,13 @@
 
 namespace outbox {
 
-// Of the indexes that a table has.
-enum class Verdict { none, own, foreign };
-
 struct KnownTable {
 	Oid rel;				// key of the hash table
 	bool outdated;
-	Verdict verdict;
-	EState *estate;			// all below lives in it; nullptr while it is only watched
+	bool judged;			// whose its parts are, also where not all are ours
+	bool extended;
+	bool foreign_indexes;
+	EState *estate;			// what is below lives in it; nullptr while it is only watched
 	AttrNumber attno[max_columns];
 	int nindexes;
 	Oid *indexes;

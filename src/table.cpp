@@ -30,8 +30,12 @@ const Shape queues_shape = {
 	{TEXTOID, INT4OID, INTERVALOID, INTERVALOID, INTERVALOID, FLOAT4OID, INTERVALOID, TEXTOID, TEXTOID, TEXTOID, BOOLOID,
 	 INT4OID, TIMESTAMPTZOID},
 	13, bits({0, 2, 3, 4, 5, 6, 7, 8, 10, 12}),
-	{"queues_name_length", "queues_max_attempts", "queues_lease", "queues_backoff", "queues_jitter",
-	 "queues_repair_delay", "queues_ordering", "queues_validator", "queues_not_yet"},
+	{"((octet_length(queue) >= 1) AND (octet_length(queue) <= 63))", "(max_attempts >= 1)",
+	 "(lease > '00:00:00'::interval)",
+	 "((backoff_base >= '00:00:00'::interval) AND (backoff_cap >= '00:00:00'::interval))",
+	 "((backoff_jitter >= (0)::double precision) AND (backoff_jitter <= (1)::double precision))",
+	 "(repair_delay >= '00:00:00'::interval)", "(ordering = ANY (ARRAY['none'::text, 'numbered'::text]))",
+	 "(validator <> ''::text)", "((on_dead_head = 'continue'::text) AND (max_in_flight IS NULL))"},
 	{{true, "(queue)", ""}}, 1, inserts};
 const Shape messages_shape = {
 	"messages",
@@ -47,7 +51,10 @@ const Shape attempts_shape = {
 	 "response_code", "error_code", "error_message", "latency_ms", "recorded_by", "created_at"},
 	{UUIDOID, INT4OID, InvalidOid, TEXTOID, UUIDOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID,
 	 INT4OID, TEXTOID, TIMESTAMPTZOID},
-	14, bits({0, 1, 2, 13}), {"attempts_number", "attempts_completed_at"},
+	14, bits({0, 1, 2, 13}),
+	{"(attempt_no >= 1)",
+	 "((completed_at IS NOT NULL) = (state = ANY (ARRAY['DISPATCHED'::outbox.attempt_state, "
+	 "'FAILED'::outbox.attempt_state])))"},
 	{{true, "(outbox_id, attempt_no)", ""},
 	 {true, "(outbox_id)",
 	  " WHERE (state = ANY (ARRAY['DISPATCHED'::outbox.attempt_state, 'FAILED'::outbox.attempt_state]))"},
@@ -59,7 +66,9 @@ const Shape pending_shape = {
 	 "next_attempt_at", "created_at", "claimed_by", "claimed_at", "lease_token", "lease_expires_at"},
 	{UUIDOID, TEXTOID, INT2OID, TEXTOID, INT8OID, INT4OID, INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, TIMESTAMPTZOID,
 	 UUIDOID, TIMESTAMPTZOID},
-	13, bits({0, 1, 2, 5, 7, 8}), {"pending_lease_is_whole", "pending_priority"},
+	13, bits({0, 1, 2, 5, 7, 8}),
+	{"(num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) = ANY (ARRAY[0, 4]))",
+	 "((priority >= 0) AND (priority <= 15))"},
 	{{true, "(outbox_id)", ""},
 	 {false, "(queue, priority DESC, GREATEST(next_attempt_at, lease_expires_at))", ""},
 	 {false, "(lease_expires_at, claimed_by)",
@@ -93,10 +102,13 @@ refuse(Relation rel, const char *what, const char *name)
 }
 
 bool
-is_known_check(const Shape &shape, const char *name)
+is_own_check(const Table *table, const ConstrCheck *check)
 {
-	for (const char *check : shape.checks)
-		if (check != nullptr && strcmp(check, name) == 0)
+	const char *definition = TextDatumGetCString(
+		DirectFunctionCall2(pg_get_expr, CStringGetTextDatum(check->ccbin), ObjectIdGetDatum(RelationGetRelid(table->rel))));
+
+	for (const char *own : table->shape->checks)
+		if (own != nullptr && strcmp(own, definition) == 0)
 			return true;
 	return false;
 }
@@ -191,7 +203,7 @@ is_extended(const Table *table)
 	if (desc->constr == nullptr)
 		return false;
 	for (int i = 0; i < desc->constr->num_check; i++)
-		if (!is_known_check(*table->shape, desc->constr->check[i].ccname))
+		if (!is_own_check(table, &desc->constr->check[i]))
 			return true;
 	return false;
 }
@@ -215,28 +227,31 @@ has_foreign_indexes(const Table *table)
 }
 
 // To read the definitions costs more than to write a row.
-bool
-judge_indexes(const Table *table, KnownTable *watched)
+void
+judge(Table *table, KnownTable *watched)
 {
-	bool foreign;
-
-	if (watched != nullptr && !watched->outdated && watched->verdict != Verdict::none)
-		return watched->verdict == Verdict::foreign;
-	foreign = has_foreign_indexes(table);
-	if (watched != nullptr && !watched->outdated)
-		watched->verdict = foreign ? Verdict::foreign : Verdict::own;
-	return foreign;
+	if (watched != nullptr && !watched->outdated && watched->judged)
+	{
+		table->extended = watched->extended;
+		table->foreign_indexes = watched->foreign_indexes;
+		return;
+	}
+	table->extended = is_extended(table);
+	table->foreign_indexes = has_foreign_indexes(table);
+	if (watched == nullptr || watched->outdated)
+		return;
+	watched->judged = true;
+	watched->extended = table->extended;
+	watched->foreign_indexes = table->foreign_indexes;
 }
 
 void
-open_indexes(Table *table, KnownTable *watched)
+open_indexes(Table *table)
 {
 	List *oids = RelationGetIndexList(table->rel);
-	Size count = static_cast<Size>(Max(list_length(oids), 1));
 	ListCell *cell;
 
-	table->indexes = static_cast<Relation *>(palloc(sizeof(Relation) * count));
-	table->index_infos = static_cast<IndexInfo **>(palloc(sizeof(IndexInfo *) * count));
+	table->indexes = static_cast<Relation *>(palloc(sizeof(Relation) * Max(list_length(oids), 1)));
 	foreach (cell, oids)
 	{
 		Relation index = index_open(lfirst_oid(cell), RowExclusiveLock);
@@ -245,8 +260,13 @@ open_indexes(Table *table, KnownTable *watched)
 		table->indexes[table->nindexes++] = index;
 	}
 	list_free(oids);
-	table->foreign_indexes = judge_indexes(table, watched);
-	// Ours call nothing that could be written out: what the server remembers of them will do.
+}
+
+// Ours call nothing that could be written out: what the server remembers of them will do.
+void
+prepare_indexes(Table *table)
+{
+	table->index_infos = static_cast<IndexInfo **>(palloc(sizeof(IndexInfo *) * Max(table->nindexes, 1)));
 	for (int i = 0; i < table->nindexes; i++)
 		table->index_infos[i] = table->foreign_indexes ? index_info(table->indexes[i]) : BuildIndexInfo(table->indexes[i]);
 }
@@ -438,8 +458,9 @@ wrap_table(const Shape &shape, Relation rel, int access, const KnownTable *known
 	}
 	watched = watch_table(RelationGetRelid(rel));
 	map_columns(table);
-	open_indexes(table, watched);
-	table->extended = is_extended(table);
+	open_indexes(table);
+	judge(table, watched);
+	prepare_indexes(table);
 	if (table->extended)
 		make_result_info(table);
 	remember_table(table);

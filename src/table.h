@@ -68,7 +68,8 @@ struct Shape {
 	Oid types[max_columns];		// InvalidOid: outbox.attempt_state
 	int ncolumns;
 	uint32 not_null;			// bit by column
-	const char *checks[10];
+	const char *checks[10];		// as pg_get_expr writes them; by another IntervalStyle those of
+								// queues read otherwise, and are evaluated for nothing
 	OwnIndex indexes[4];
 	int nindexes;
 	Oid own_trigger_events;		// trigger events that our own triggers use

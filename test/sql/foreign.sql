@@ -275,6 +275,20 @@ BEGIN;
 SELECT t.confined_with('CREATE UNIQUE INDEX %s (outbox_id, attempt_no) NULLS NOT DISTINCT');
 ROLLBACK;
 
+-- A CHECK of the user's own under the name of one of ours holds, too.
+BEGIN;
+ALTER TABLE outbox.pending DROP CONSTRAINT pending_priority, ADD CONSTRAINT pending_priority CHECK (priority < 5);
+SELECT t.try(s) FROM (VALUES
+	($$SELECT outbox.enqueue('e', '1', priority => 4)$$),
+	($$SELECT outbox.enqueue('e', '1', priority => 5)$$)) v(s);
+ROLLBACK;
+BEGIN;
+ALTER TABLE outbox.pending RENAME CONSTRAINT pending_priority TO of_the_same_kind;
+SELECT * FROM t.confined();
+ALTER TABLE outbox.pending ADD CONSTRAINT pending_priority CHECK (priority < 5);
+SELECT * FROM t.confined();
+ROLLBACK;
+
 -- CHECK and NOT NULL of the user's own.
 ALTER TABLE outbox.messages ADD CONSTRAINT has_amount CHECK (event_type <> 'pay' OR payload ? 'amount');
 SELECT t.try(s) FROM (VALUES
