@@ -19,7 +19,7 @@ struct KnownTable {
 	bool outdated;
 	bool judged;			// whose its parts are, also where not all are ours
 	bool extended;
-	bool foreign_indexes;
+	uint64 foreign_indexes;
 	EState *estate;			// what is below lives in it; nullptr while it is only watched
 	AttrNumber attno[max_columns];
 	int nindexes;

@@ -217,13 +217,22 @@ refuse_index(const Table *table, Relation index)
 		refuse(table->rel, "the deferrable constraint", RelationGetRelationName(index));
 }
 
-bool
-has_foreign_indexes(const Table *table)
+// Nobody has more than 64; if somebody has, the others count as the last one does.
+uint64
+place(int index)
 {
+	return uint64{1} << Min(index, 63);
+}
+
+uint64
+foreign_indexes(const Table *table)
+{
+	uint64 foreign = 0;
+
 	for (int i = 0; i < table->nindexes; i++)
 		if (!is_own_index(*table->shape, table->indexes[i]))
-			return true;
-	return false;
+			foreign |= place(i);
+	return foreign;
 }
 
 // To read the definitions costs more than to write a row.
@@ -237,7 +246,7 @@ judge(Table *table, KnownTable *watched)
 		return;
 	}
 	table->extended = is_extended(table);
-	table->foreign_indexes = has_foreign_indexes(table);
+	table->foreign_indexes = foreign_indexes(table);
 	if (watched == nullptr || watched->outdated)
 		return;
 	watched->judged = true;
@@ -268,7 +277,8 @@ prepare_indexes(Table *table)
 {
 	table->index_infos = static_cast<IndexInfo **>(palloc(sizeof(IndexInfo *) * Max(table->nindexes, 1)));
 	for (int i = 0; i < table->nindexes; i++)
-		table->index_infos[i] = table->foreign_indexes ? index_info(table->indexes[i]) : BuildIndexInfo(table->indexes[i]);
+		table->index_infos[i] = (table->foreign_indexes & place(i)) != 0 ? index_info(table->indexes[i]) :
+																		   BuildIndexInfo(table->indexes[i]);
 }
 
 void
@@ -476,7 +486,7 @@ attempt_state_type(Oid schema)
 bool
 has_foreign_parts(const Table *table)
 {
-	return table->extended || table->foreign_indexes;
+	return table->extended || table->foreign_indexes != 0;
 }
 
 void

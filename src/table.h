@@ -98,7 +98,7 @@ struct Table {
 	AttrNumber attno[max_columns];
 	int access;
 	bool extended;				// user-made columns or checks
-	bool foreign_indexes;		// at least one, in place of ours or beside them
+	uint64 foreign_indexes;		// bit by place in indexes, in place of ours or beside them
 	ResultRelInfo *result_info;	// when extended
 	int nindexes;				// all of them when written to, else the one opened last
 	Relation *indexes;
