@@ -83,6 +83,36 @@ parent_is_gone(Oid oid)
 					errdetail("Its table with OID %u is gone.", oid), errhint("Try again.")));
 }
 
+bool
+knows_partitions(Relation rel)
+{
+	return rel->rd_partdesc != nullptr && !rel->rd_partdesc->detached_exist;
+}
+
+// A parent with its partitions. To describe them the server reads the catalogues of each, none
+// of which may be dropped meanwhile: it relies on a lock on the parent, which is held for that
+// alone.
+Relation
+open_described(Oid parent, PartitionDesc *partitions)
+{
+	Relation rel = RelationIdGetRelation(parent);
+	bool known = RelationIsValid(rel) && knows_partitions(rel);
+
+	if (!known)
+	{
+		if (RelationIsValid(rel))
+			RelationClose(rel);
+		LockRelationOid(parent, AccessShareLock);
+		rel = RelationIdGetRelation(parent);
+	}
+	if (!RelationIsValid(rel))
+		parent_is_gone(parent);
+	*partitions = RelationGetPartitionDesc(rel, true);
+	if (!known)
+		UnlockRelationOid(parent, AccessShareLock);
+	return rel;
+}
+
 core::Uuid
 bound_at(PartitionBoundInfo bounds, int i)
 {
@@ -115,14 +145,11 @@ route(Oid parent, const core::Uuid &id, IdRange *range)
 {
 	// No lock on the parent: the lock on the leaf brings any change of the bounds
 	// along, and the caller routes again under it.
-	Relation rel = RelationIdGetRelation(parent);
 	PartitionDesc desc;
+	Relation rel = open_described(parent, &desc);
 	int index = -1;
 	Oid leaf;
 
-	if (!RelationIsValid(rel))
-		parent_is_gone(parent);
-	desc = RelationGetPartitionDesc(rel, true);
 	if (desc->boundinfo != nullptr)
 	{
 		int low = bound_below(desc->boundinfo, id);
@@ -365,13 +392,11 @@ leaf_of(Work *work, const Shape &parent, const core::Uuid &id, int access)
 int64
 partitions_end_ms()
 {
-	Relation rel = RelationIdGetRelation(relation_oid(messages_shape.name));
-	PartitionBoundInfo bounds;
+	PartitionDesc desc;
+	Relation rel = open_described(relation_oid(messages_shape.name), &desc);
+	PartitionBoundInfo bounds = desc->boundinfo;
 	int64 end = PG_INT64_MAX;
 
-	if (!RelationIsValid(rel))
-		parent_is_gone(relation_oid(messages_shape.name));
-	bounds = RelationGetPartitionDesc(rel, true)->boundinfo;
 	if (bounds != nullptr && bounds->ndatums > 0 &&
 		bounds->kind[bounds->ndatums - 1][0] == PARTITION_RANGE_DATUM_VALUE)
 		end = core::id_time_ms(to_uuid(bounds->datums[bounds->ndatums - 1][0]));
