@@ -2,7 +2,8 @@
 #
 # META.json obeys the PGXN Meta Spec 1.0.0, and agrees with the control files: each
 # extension that it provides has one, and each that has one is provided. And the tests that
-# test/public-bugs.md and docs/guarantees.md name are there.
+# test/public-bugs.md and docs/guarantees.md name are there, and what the history checker's
+# mutants break.
 # Run in the root of the tree.
 
 use strict;
@@ -102,6 +103,10 @@ foreach my $report (@reports)
 	}
 }
 is_deeply(\@missing, [], '... with tests that are there, and checks that are in them');
+
+my @mutants = map { [ split /\t/ ] } grep { !/^#/ } split /\n/, slurp('test/history/mutants');
+cmp_ok(scalar(@mutants), '>', 10, 'test/history/mutants: there are some');
+is_deeply([ map { $_->[0] } grep { index(slurp($_->[1]), $_->[2]) < 0 } @mutants ], [], '... each of which finds what it breaks');
 
 my ($promised) = slurp('docs/guarantees.md') =~ /^## What is promised\n(.+?)^## /ms;
 my @promises = split /\n\n+/, $promised =~ s/\A\n+|\n+\z//gr;
