@@ -38,7 +38,7 @@ endif
 else
 
 here    := $(dir $(firstword $(MAKEFILE_LIST)))
-sources := $(sort $(patsubst $(here)%,%,$(wildcard $(here)src/*.cpp $(here)src/core/*.cpp)))
+sources := $(sort $(patsubst $(here)%,%,$(wildcard $(here)src/*.cpp $(here)src/*/*.cpp)))
 OBJS     = $(sources:.cpp=.o)
 # outbox, and the contracts over it, which are SQL only.
 EXTENSION = outbox $(sort $(patsubst $(here)%.control,%,$(wildcard $(here)outbox_*.control)))
@@ -54,7 +54,7 @@ SHLIB_LINK   += -lstdc++ -lcrypto
 
 # A directory named with -isystem is ignored where it comes again with -I: the
 # server's headers are not warned about, our own code is.
-PG_CPPFLAGS = -isystem $(shell $(PG_CONFIG) --includedir-server)
+PG_CPPFLAGS = -I$(here)src -isystem $(shell $(PG_CONFIG) --includedir-server)
 PG_CXXFLAGS = -std=c++20 -Wextra
 ifneq (,$(filter-out 0,$(WERROR)))
 PG_CXXFLAGS += -Werror

@@ -76,7 +76,9 @@ struct Drive {
 
 // ---- sessions
 
-void watch(Drive *drive, size_t i, int operation, bool writing) {
+void
+watch(Drive *drive, size_t i, int operation, bool writing)
+{
 	Session &session = *drive->sessions[i];
 	epoll_event event = {};
 
@@ -87,18 +89,21 @@ void watch(Drive *drive, size_t i, int operation, bool writing) {
 		die("epoll_ctl", strerror(errno));
 }
 
-void open_session(Drive *drive) {
+void
+open_session(Drive *drive)
+{
 	const size_t i = drive->sessions.size();
 	const Options &options = drive->options;
 
 	drive->sessions.push_back(std::unique_ptr<Session>(
-		new Session{Client(options.shape, &drive->messages, options.conninfo.c_str(),
-						   "worker " + std::to_string(i))}));
+		new Session{Client(options.shape, &drive->messages, options.conninfo.c_str(), "worker " + std::to_string(i))}));
 	PQsetnonblocking(drive->sessions[i]->client.connection.get(), 1);
 	watch(drive, i, EPOLL_CTL_ADD, false);
 }
 
-void flush(Drive *drive, size_t i) {
+void
+flush(Drive *drive, size_t i)
+{
 	Session &session = *drive->sessions[i];
 	const int rest = PQflush(session.client.connection.get());
 
@@ -108,7 +113,9 @@ void flush(Drive *drive, size_t i) {
 		watch(drive, i, EPOLL_CTL_MOD, rest > 0);
 }
 
-void send(Drive *drive, size_t i) {
+void
+send(Drive *drive, size_t i)
+{
 	Session &session = *drive->sessions[i];
 
 	session.sent = now_ns();
@@ -120,15 +127,19 @@ void send(Drive *drive, size_t i) {
 }
 
 // True when the answer is complete.
-bool receive(Drive *drive, Session *session) {
+bool
+receive(Drive *drive, Session *session)
+{
 	PGconn *connection = session->client.connection.get();
 	const char verb = drive->cycle[session->place];
 
 	if (PQconsumeInput(connection) == 0)
 		die("receive", PQerrorMessage(connection));
-	while (session->under_way && PQisBusy(connection) == 0) {
+	while (session->under_way && PQisBusy(connection) == 0)
+	{
 		const Result result(PQgetResult(connection), PQclear);
-		if (session->client.ends(result)) {
+		if (session->client.ends(result))
+		{
 			const int64_t now = now_ns();
 			drive->events[verb].push_back({now, now - session->sent, session->messages});
 			drive->total[verb] += session->messages;
@@ -143,7 +154,9 @@ bool receive(Drive *drive, Session *session) {
 }
 
 // A claim that found nothing leaves nothing to complete. True at the end of the cycle.
-bool step(Drive *drive, Session *session) {
+bool
+step(Drive *drive, Session *session)
+{
 	session->place++;
 	while (session->place < drive->cycle.size() && drive->cycle[session->place] == COMPLETE &&
 		   session->client.leases.empty())
@@ -156,16 +169,21 @@ bool step(Drive *drive, Session *session) {
 }
 
 // Each of the first n sessions goes through the cycle while go_on(it) holds.
-void go(Drive *drive, size_t n, const std::function<bool(const Session &)> &go_on) {
+void
+go(Drive *drive, size_t n, const std::function<bool(const Session &)> &go_on)
+{
 	epoll_event ready[64];
 
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++)
+	{
 		drive->sessions[i]->cycles = 0;
 		send(drive, i);
 	}
-	while (drive->under_way > 0) {
+	while (drive->under_way > 0)
+	{
 		const int count = epoll_wait(drive->epoll, ready, 64, -1);
-		for (int k = 0; k < count; k++) {
+		for (int k = 0; k < count; k++)
+		{
 			const size_t i = ready[k].data.u64;
 			Session *session = drive->sessions[i].get();
 			if (session->writing)
@@ -183,47 +201,59 @@ struct Reading {
 	double backends, server, own, machine, wal, bytes;
 };
 
-double number(const Connection &connection, const char *sql) {
+double
+number(const Connection &connection, const char *sql)
+{
 	const Result result(PQexec(connection.get(), sql), PQclear);
 
 	must(sql, result);
 	return atof(PQgetvalue(result.get(), 0, 0));
 }
 
-void read_clocks(const Drive &drive, Reading *reading) {
+void
+read_clocks(const Drive &drive, Reading *reading)
+{
 	reading->server = server_us(drive.options.postmaster);
 	reading->backends = 0;
 	for (const auto &session : drive.sessions)
-		reading->backends +=
-			process_us(std::to_string(PQbackendPID(session->client.connection.get())));
+		reading->backends += process_us(std::to_string(PQbackendPID(session->client.connection.get())));
 	reading->own = own_us();
 	reading->machine = machine_us();
 	reading->at = now_ns();
 }
 
-void read_counters(const Connection &side, Reading *reading) {
+void
+read_counters(const Connection &side, Reading *reading)
+{
 	reading->bytes = number(side, "SELECT pg_database_size(current_database())");
 	reading->wal = number(side, "SELECT pg_current_wal_insert_lsn() - '0/0'");
 }
 
-Reading difference(const Reading &end, const Reading &start) {
-	return {end.at - start.at,      end.backends - start.backends, end.server - start.server,
-			end.own - start.own,    end.machine - start.machine,   end.wal - start.wal,
-			end.bytes - start.bytes};
+Reading
+difference(const Reading &end, const Reading &start)
+{
+	return {end.at - start.at,           end.backends - start.backends, end.server - start.server, end.own - start.own,
+			end.machine - start.machine, end.wal - start.wal,           end.bytes - start.bytes};
 }
 
-void figure(const std::string &name, double value) {
+void
+figure(const std::string &name, double value)
+{
 	printf("%s\t%.9g\n", name.c_str(), value);
 }
 
-double quantile(std::vector<double> values, double q) {
+double
+quantile(std::vector<double> values, double q)
+{
 	if (values.empty())
 		return 0;
 	std::sort(values.begin(), values.end());
 	return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1))];
 }
 
-std::vector<double> took_ms(const std::vector<Event> &events, int64_t from, int64_t to) {
+std::vector<double>
+took_ms(const std::vector<Event> &events, int64_t from, int64_t to)
+{
 	std::vector<double> values;
 
 	for (const Event &event : events)
@@ -232,7 +262,9 @@ std::vector<double> took_ms(const std::vector<Event> &events, int64_t from, int6
 	return values;
 }
 
-long messages_of(const std::vector<Event> &events, int64_t from, int64_t to) {
+long
+messages_of(const std::vector<Event> &events, int64_t from, int64_t to)
+{
 	long sum = 0;
 
 	for (const Event &event : events)
@@ -242,24 +274,30 @@ long messages_of(const std::vector<Event> &events, int64_t from, int64_t to) {
 }
 
 // By completion if that is part of the cycle, else by what it ends with.
-char counted_verb(const Options &options) {
+char
+counted_verb(const Options &options)
+{
 	return options.cycle.find('d') != std::string::npos ? 'd' : options.cycle.back();
 }
 
-void tell_window(Drive *drive, const std::string &name, int64_t from, int64_t to) {
+void
+tell_window(Drive *drive, const std::string &name, int64_t from, int64_t to)
+{
 	const char verb = counted_verb(drive->options);
 
-	figure(name + " messages/s", static_cast<double>(messages_of(drive->events[verb], from, to)) *
-									 1e9 / static_cast<double>(to - from));
+	figure(name + " messages/s",
+		   static_cast<double>(messages_of(drive->events[verb], from, to)) * 1e9 / static_cast<double>(to - from));
 	figure(name + " claim p99 ms", quantile(took_ms(drive->events[CLAIM], from, to), 0.99));
 }
 
-void tell_latencies(Drive *drive, int64_t start, int64_t end) {
-	for (const auto &[verb, name] :
-		 std::map<char, std::string>{{ENQUEUE, "enqueue"},
-									 {CLAIM, "claim"},
-									 {COMPLETE, "complete"},
-									 {COMPLETE_AND_CLAIM, "complete and claim"}}) {
+void
+tell_latencies(Drive *drive, int64_t start, int64_t end)
+{
+	for (const auto &[verb, name] : std::map<char, std::string>{{ENQUEUE, "enqueue"},
+																{CLAIM, "claim"},
+																{COMPLETE, "complete"},
+																{COMPLETE_AND_CLAIM, "complete and claim"}})
+	{
 		const std::vector<double> values = took_ms(drive->events[verb], start, end + 1);
 		if (values.empty())
 			continue;
@@ -268,11 +306,12 @@ void tell_latencies(Drive *drive, int64_t start, int64_t end) {
 	}
 }
 
-void tell(Drive *drive, const Reading &start, const Reading &end) {
+void
+tell(Drive *drive, const Reading &start, const Reading &end)
+{
 	const Options &options = drive->options;
 	const Reading used = difference(end, start);
-	const double n = static_cast<double>(
-		messages_of(drive->events[counted_verb(options)], start.at, end.at + 1));
+	const double n = static_cast<double>(messages_of(drive->events[counted_verb(options)], start.at, end.at + 1));
 	const double seconds = static_cast<double>(used.at) / 1e9;
 	const auto window = static_cast<int64_t>(options.window * 1e9);
 
@@ -287,7 +326,8 @@ void tell(Drive *drive, const Reading &start, const Reading &end) {
 							   static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN)));
 	figure("MB/million", used.bytes / n);
 	tell_latencies(drive, start.at, end.at);
-	if (window > 0) {
+	if (window > 0)
+	{
 		tell_window(drive, "first", start.at, start.at + window);
 		tell_window(drive, "last", end.at - window, end.at);
 	}
@@ -295,14 +335,19 @@ void tell(Drive *drive, const Reading &start, const Reading &end) {
 
 // ---- an old snapshot
 
-Connection hold(Drive *drive, Client *client) {
+Connection
+hold(Drive *drive, Client *client)
+{
 	Connection connection(nullptr, PQfinish);
 
-	if (drive->options.hold == "snapshot") {
+	if (drive->options.hold == "snapshot")
+	{
 		connection = connect(drive->options.conninfo.c_str());
 		run(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ");
 		run(connection, "SELECT count(*) FROM pg_class");
-	} else if (drive->options.hold == "producer") {
+	}
+	else if (drive->options.hold == "producer")
+	{
 		run(client->connection, "BEGIN");
 		drive->total[ENQUEUE] += client->call(ENQUEUE);
 	}
@@ -311,21 +356,24 @@ Connection hold(Drive *drive, Client *client) {
 
 // ---- phases
 
-void warm_up(Drive *drive) {
+void
+warm_up(Drive *drive)
+{
 	if (drive->options.count == 0 && drive->options.warm_up > 0)
 		go(drive, drive->sessions.size(),
 		   [&](const Session &session) { return session.cycles < drive->options.warm_up; });
 }
 
-void measured(Drive *drive, int64_t start) {
+void
+measured(Drive *drive, int64_t start)
+{
 	const Options &options = drive->options;
 	const int64_t end = start + static_cast<int64_t>(1e9 * options.seconds);
 	const char verb = counted_verb(options);
 
 	if (options.count == 0)
-		go(drive, drive->sessions.size(), [&](const Session &session) {
-			return session.cycles < options.cycles || now_ns() < end;
-		});
+		go(drive, drive->sessions.size(),
+		   [&](const Session &session) { return session.cycles < options.cycles || now_ns() < end; });
 	else if (verb == ENQUEUE)
 		go(drive, drive->sessions.size(), [&](const Session &) {
 			return drive->total[verb] + drive->under_way * options.shape.batch < options.count;
@@ -340,18 +388,24 @@ void measured(Drive *drive, int64_t start) {
 }
 
 // What a session has claimed by f, and not yet completed.
-void finish(Drive *drive) {
+void
+finish(Drive *drive)
+{
 	for (const auto &session : drive->sessions)
 		if (!session->client.leases.empty() && drive->options.cycle.back() == COMPLETE_AND_CLAIM)
 			drive->total[COMPLETE] += session->client.call(COMPLETE);
 }
 
-void drain(Drive *drive) {
+void
+drain(Drive *drive)
+{
 	drive->cycle = "cd";
 	go(drive, 1, [](const Session &session) { return !session.client.leases.empty(); });
 }
 
-Options parse(int argc, char **argv) {
+Options
+parse(int argc, char **argv)
+{
 	Options options;
 	const std::map<std::string, std::function<void(const std::string &)>> names = {
 		{"conninfo", [&](const std::string &v) { options.conninfo = v; }},
@@ -374,7 +428,8 @@ Options parse(int argc, char **argv) {
 		{"postmaster", [&](const std::string &v) { options.postmaster = v; }},
 	};
 
-	for (int i = 1; i < argc; i++) {
+	for (int i = 1; i < argc; i++)
+	{
 		const std::string argument = argv[i];
 		const size_t at = argument.find('=');
 		const auto found = names.find(argument.substr(0, at));
@@ -387,7 +442,9 @@ Options parse(int argc, char **argv) {
 
 } // namespace
 
-int main(int argc, char **argv) {
+int
+main(int argc, char **argv)
+{
 	const Options options = parse(argc, argv);
 	Drive drive(options);
 	const Connection side = connect(options.conninfo.c_str());
@@ -417,7 +474,6 @@ int main(int argc, char **argv) {
 	if (options.drain)
 		drain(&drive);
 	figure("enqueued", static_cast<double>(drive.total[ENQUEUE]));
-	figure("completed",
-		   static_cast<double>(drive.total[COMPLETE] + drive.total[COMPLETE_AND_CLAIM]));
+	figure("completed", static_cast<double>(drive.total[COMPLETE] + drive.total[COMPLETE_AND_CLAIM]));
 	return 0;
 }

@@ -32,7 +32,9 @@ namespace {
 constexpr int patience_ms = 10000;
 constexpr int64_t us = 1000, ms = 1000 * us;
 
-Connection listen(const char *conninfo) {
+Connection
+listen(const char *conninfo)
+{
 	Connection connection = connect(conninfo);
 
 	run(connection, "LISTEN outbox_pending");
@@ -41,21 +43,24 @@ Connection listen(const char *conninfo) {
 
 // ---- idle
 
-[[noreturn]] void idle(const char *conninfo, const char *queue, const char *path) {
+[[noreturn]] void
+idle(const char *conninfo, const char *queue, const char *path)
+{
 	const Connection connection = listen(conninfo);
 	const int file = open(path, O_WRONLY | O_CREAT, 0644);
 	long heard = 0;
 	int64_t last = 0;
 	char line[64];
 
-	for (;;) {
+	for (;;)
+	{
 		// Always as long as before: whoever reads it meanwhile reads one whole line.
-		const int length =
-			snprintf(line, sizeof(line), "%12ld %20lld\n", heard, static_cast<long long>(last));
+		const int length = snprintf(line, sizeof(line), "%12ld %20lld\n", heard, static_cast<long long>(last));
 		if (pwrite(file, line, static_cast<size_t>(length), 0) != length)
 			die(path, strerror(errno));
 		hear(connection, [&](const char *payload, int64_t at) {
-			if (strcmp(payload, queue) == 0) {
+			if (strcmp(payload, queue) == 0)
+			{
 				heard++;
 				last = at;
 			}
@@ -70,7 +75,9 @@ struct Listener {
 	pid_t pid;
 };
 
-[[noreturn]] void tell_arrivals(const char *conninfo, const char *queue, int pipe) {
+[[noreturn]] void
+tell_arrivals(const char *conninfo, const char *queue, int pipe)
+{
 	const auto tell = [&](int64_t at) {
 		if (write(pipe, &at, sizeof(at)) != sizeof(at))
 			exit(0);
@@ -86,7 +93,9 @@ struct Listener {
 		});
 }
 
-int64_t next_arrival(const Listener &listener) {
+int64_t
+next_arrival(const Listener &listener)
+{
 	pollfd arrivals = {listener.pipe, POLLIN, 0};
 	int64_t at = 0;
 
@@ -97,7 +106,9 @@ int64_t next_arrival(const Listener &listener) {
 	return at;
 }
 
-Listener start_listener(const char *conninfo, const char *queue) {
+Listener
+start_listener(const char *conninfo, const char *queue)
+{
 	int ends[2];
 
 	if (pipe(ends) != 0)
@@ -105,7 +116,8 @@ Listener start_listener(const char *conninfo, const char *queue) {
 	const pid_t pid = fork();
 	if (pid < 0)
 		die("fork", strerror(errno));
-	if (pid == 0) {
+	if (pid == 0)
+	{
 		close(ends[0]);
 		tell_arrivals(conninfo, queue, ends[1]);
 	}
@@ -115,7 +127,9 @@ Listener start_listener(const char *conninfo, const char *queue) {
 	return listener;
 }
 
-int64_t first_arrival_since(const Listener &listener, int64_t since) {
+int64_t
+first_arrival_since(const Listener &listener, int64_t since)
+{
 	int64_t at;
 
 	do
@@ -130,21 +144,21 @@ struct Producer {
 	std::mt19937_64 random;
 	const char *payload;
 
-	int64_t between(int64_t low, int64_t high) {
-		return std::uniform_int_distribution<int64_t>(low, high)(random);
-	}
+	int64_t between(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); }
 
-	void enqueue(int64_t due, bool scheduled) {
+	void enqueue(int64_t due, bool scheduled)
+	{
 		const std::string time = std::to_string(due / us);
 		const char *const values[] = {payload, time.c_str()};
-		const Result result(
-			PQexecPrepared(connection.get(), "", scheduled ? 2 : 1, values, nullptr, nullptr, 0),
-			PQclear);
+		const Result result(PQexecPrepared(connection.get(), "", scheduled ? 2 : 1, values, nullptr, nullptr, 0),
+							PQclear);
 		must("enqueue", result);
 	}
 };
 
-int64_t commit_ns(Producer *producer) {
+int64_t
+commit_ns(Producer *producer)
+{
 	const int64_t start = now_ns();
 
 	producer->enqueue(0, false);
@@ -154,21 +168,26 @@ int64_t commit_ns(Producer *producer) {
 	return heard - returned;
 }
 
-int64_t due_ns(Producer *producer) {
+int64_t
+due_ns(Producer *producer)
+{
 	const int64_t due = now_ns() / us * us + producer->between(20 * ms, 60 * ms) / us * us;
 
 	producer->enqueue(due, true);
 	return first_arrival_since(producer->listener, due) - due;
 }
 
-void latencies(char **arguments, bool scheduled) {
+void
+latencies(char **arguments, bool scheduled)
+{
 	const char *const conninfo = arguments[0];
 	const Listener listener = start_listener(conninfo, arguments[1]);
-	Producer producer = {connect(conninfo), listener,
-						 std::mt19937_64(strtoull(arguments[3], nullptr, 10)), arguments[5]};
+	Producer producer = {connect(conninfo), listener, std::mt19937_64(strtoull(arguments[3], nullptr, 10)),
+						 arguments[5]};
 
 	prepare(producer.connection, arguments[4]);
-	for (long i = atol(arguments[2]); i > 0; i--) {
+	for (long i = atol(arguments[2]); i > 0; i--)
+	{
 		const int64_t ns = scheduled ? due_ns(&producer) : commit_ns(&producer);
 		printf("%.1f\n", static_cast<double>(ns) / 1000);
 	}
@@ -178,7 +197,9 @@ void latencies(char **arguments, bool scheduled) {
 
 } // namespace
 
-int main(int argc, char **argv) {
+int
+main(int argc, char **argv)
+{
 	const std::string mode = argc > 1 ? argv[1] : "";
 
 	if (mode == "idle" && argc == 5)

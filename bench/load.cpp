@@ -37,18 +37,23 @@ struct Cpu {
 	double server, own, watched, machine;
 };
 
-Cpu measure(const char *postmaster, const char *watched) {
+Cpu
+measure(const char *postmaster, const char *watched)
+{
 	return {server_us(postmaster), own_us(), process_us(watched), machine_us()};
 }
 
-Cpu difference(const Cpu &end, const Cpu &start) {
-	return {end.server - start.server, end.own - start.own, end.watched - start.watched,
-			end.machine - start.machine};
+Cpu
+difference(const Cpu &end, const Cpu &start)
+{
+	return {end.server - start.server, end.own - start.own, end.watched - start.watched, end.machine - start.machine};
 }
 
 // ---- sessions
 
-void open_session(Load *load, const char *conninfo, const char *sql) {
+void
+open_session(Load *load, const char *conninfo, const char *sql)
+{
 	Connection session = connect(conninfo);
 	epoll_event event = {};
 
@@ -61,21 +66,27 @@ void open_session(Load *load, const char *conninfo, const char *sql) {
 }
 
 // A blocking connection: what is sent fits into the socket's buffer, as nothing else is in it.
-void send(Load *load, const Connection &session) {
+void
+send(Load *load, const Connection &session)
+{
 	load->last_sent = now_ns();
-	if (PQsendQueryPrepared(session.get(), "", static_cast<int>(load->values.size()),
-							load->values.data(), nullptr, nullptr, 0) == 0)
+	if (PQsendQueryPrepared(session.get(), "", static_cast<int>(load->values.size()), load->values.data(), nullptr,
+							nullptr, 0) == 0)
 		die("send", PQerrorMessage(session.get()));
 	load->under_way++;
 }
 
 // True when the answer is complete.
-bool receive(Load *load, const Connection &session) {
+bool
+receive(Load *load, const Connection &session)
+{
 	if (PQconsumeInput(session.get()) == 0)
 		die("receive", PQerrorMessage(session.get()));
-	while (!PQisBusy(session.get())) {
+	while (!PQisBusy(session.get()))
+	{
 		const Result result(PQgetResult(session.get()), PQclear);
-		if (result == nullptr) {
+		if (result == nullptr)
+		{
 			load->under_way--;
 			load->done++;
 			return true;
@@ -87,14 +98,18 @@ bool receive(Load *load, const Connection &session) {
 
 // Sends on every session, and again after each answer while go_on() holds; waits for all.
 template <typename GoOn>
-void go(Load *load, const GoOn &go_on) {
+void
+go(Load *load, const GoOn &go_on)
+{
 	epoll_event events[64];
 
 	for (const Connection &session : load->sessions)
 		send(load, session);
-	while (load->under_way > 0) {
+	while (load->under_way > 0)
+	{
 		const int n = epoll_wait(load->epoll, events, 64, -1);
-		for (int i = 0; i < n; i++) {
+		for (int i = 0; i < n; i++)
+		{
 			const Connection &session = load->sessions[events[i].data.u64];
 			if (receive(load, session) && go_on())
 				send(load, session);
@@ -104,7 +119,9 @@ void go(Load *load, const GoOn &go_on) {
 
 } // namespace
 
-int main(int argc, char **argv) {
+int
+main(int argc, char **argv)
+{
 	if (argc < 7)
 		die("usage", "load CONNINFO SESSIONS SECONDS POSTMASTER WATCHED SQL [VALUE...]");
 	const char *const postmaster = argv[4], *const watched = argv[5];
@@ -123,8 +140,7 @@ int main(int argc, char **argv) {
 	const double seconds = static_cast<double>(now_ns() - start) / 1e9;
 	const Cpu cpu = difference(measure(postmaster, watched), before_cpu);
 
-	printf("%ld %ld %.6f %.0f %.0f %.0f %.0f %lld\n", before, load.done - before, seconds,
-		   cpu.server, cpu.own, cpu.watched, cpu.machine - cpu.server - cpu.own,
-		   static_cast<long long>(load.last_sent));
+	printf("%ld %ld %.6f %.0f %.0f %.0f %.0f %lld\n", before, load.done - before, seconds, cpu.server, cpu.own,
+		   cpu.watched, cpu.machine - cpu.server - cpu.own, static_cast<long long>(load.last_sent));
 	return 0;
 }

@@ -31,7 +31,9 @@ struct Deliveries {
 };
 
 template <typename Change>
-void change(Deliveries *deliveries, const Change &body) {
+void
+change(Deliveries *deliveries, const Change &body)
+{
 	const std::lock_guard lock(deliveries->mutex);
 
 	body();
@@ -39,22 +41,28 @@ void change(Deliveries *deliveries, const Change &body) {
 }
 
 template <typename Condition>
-void await(Deliveries *deliveries, const Condition &condition) {
+void
+await(Deliveries *deliveries, const Condition &condition)
+{
 	std::unique_lock lock(deliveries->mutex);
 
 	if (!deliveries->changed.wait_for(lock, std::chrono::seconds(10), condition))
 		die("worker", "did nothing for ten seconds");
 }
 
-void work(const Shape *shape, const char *conninfo, Deliveries *deliveries) {
+void
+work(const Shape *shape, const char *conninfo, Deliveries *deliveries)
+{
 	Messages none(*shape);
 	Client client(*shape, &none, conninfo, "worker");
 
 	run(client.connection, "LISTEN outbox_pending");
 	change(deliveries, [&] { deliveries->listening = true; });
-	for (;;) {
+	for (;;)
+	{
 		hear(client.connection, [](const char *, int64_t) {});
-		while (client.call(CLAIM) > 0) {
+		while (client.call(CLAIM) > 0)
+		{
 			const int n = client.call(COMPLETE);
 			const int64_t now = now_ns();
 			change(deliveries, [&] {
@@ -67,18 +75,23 @@ void work(const Shape *shape, const char *conninfo, Deliveries *deliveries) {
 
 // Calls deliver() N times: it returns when the message was recorded as delivered.
 template <typename Deliver>
-void measure(long n, uint64_t seed, const Deliver &deliver) {
+void
+measure(long n, uint64_t seed, const Deliver &deliver)
+{
 	std::mt19937_64 random(seed);
 	std::uniform_int_distribution<int64_t> rest(4 * ms, 8 * ms);
 
-	for (long i = 0; i < n; i++) {
+	for (long i = 0; i < n; i++)
+	{
 		const int64_t start = now_ns();
 		printf("%.1f\n", static_cast<double>(deliver() - start) / 1000);
 		sleep_until(now_ns() + rest(random));
 	}
 }
 
-void with_worker(const char *conninfo, const Shape &shape, long n) {
+void
+with_worker(const char *conninfo, const Shape &shape, long n)
+{
 	Messages messages(shape);
 	Client producer(shape, &messages, conninfo, "producer");
 	Shape many = shape;
@@ -97,14 +110,15 @@ void with_worker(const char *conninfo, const Shape &shape, long n) {
 	_exit(0); // the worker never ends
 }
 
-void alone(const char *conninfo, const Shape &shape, long n) {
+void
+alone(const char *conninfo, const Shape &shape, long n)
+{
 	Messages messages(shape);
 	Client producer(shape, &messages, conninfo, "producer");
-	const std::string sql =
-		"SELECT outbox_id, lease_token FROM " + shape.schema +
-		".enqueue_and_claim('producer', 'order.placed', $2::jsonb, queue => $1, "
-		"aggregate_type => 'order', aggregate_id => $3, partition_key => $4, idempotency_key => "
-		"$5)";
+	const std::string sql = "SELECT outbox_id, lease_token FROM " + shape.schema +
+							".enqueue_and_claim('producer', 'order.placed', $2::jsonb, queue => $1, "
+							"aggregate_type => 'order', aggregate_id => $3, partition_key => $4, idempotency_key => "
+							"$5)";
 
 	prepare(producer.connection, sql.c_str(), "enqueue_and_claim");
 	measure(n, shape.seed, [&] {
@@ -116,7 +130,9 @@ void alone(const char *conninfo, const Shape &shape, long n) {
 
 } // namespace
 
-int main(int argc, char **argv) {
+int
+main(int argc, char **argv)
+{
 	const std::string way = argc == 7 ? argv[1] : "";
 	Shape shape;
 

@@ -26,11 +26,15 @@ namespace {
 
 volatile sig_atomic_t stopping = 0;
 
-void stop(int) {
+void
+stop(int)
+{
 	stopping = 1;
 }
 
-[[noreturn]] void die(const char *what, const char *why) {
+[[noreturn]] void
+die(const char *what, const char *why)
+{
 	fprintf(stderr, "worker: %s: %s\n", what, why);
 	exit(1);
 }
@@ -38,7 +42,9 @@ void stop(int) {
 using Connection = std::unique_ptr<PGconn, decltype(&PQfinish)>;
 using Result = std::unique_ptr<PGresult, decltype(&PQclear)>;
 
-Connection connect(const char *conninfo) {
+Connection
+connect(const char *conninfo)
+{
 	Connection connection(PQconnectdb(conninfo), PQfinish);
 	if (PQstatus(connection.get()) != CONNECTION_OK)
 		die("connection", PQerrorMessage(connection.get()));
@@ -46,20 +52,26 @@ Connection connect(const char *conninfo) {
 }
 
 // One statement, one transaction. The caller looks at the status.
-Result run(const Connection &connection, const char *sql, std::initializer_list<const char *> values = {}) {
-	return Result(PQexecParams(connection.get(), sql, static_cast<int>(values.size()), nullptr,
-					  values.begin(), nullptr, nullptr, 0),
-		PQclear);
+Result
+run(const Connection &connection, const char *sql, std::initializer_list<const char *> values = {})
+{
+	return Result(PQexecParams(connection.get(), sql, static_cast<int>(values.size()), nullptr, values.begin(), nullptr,
+							   nullptr, 0),
+				  PQclear);
 }
 
-Result must(const char *what, Result result) {
+Result
+must(const char *what, Result result)
+{
 	const ExecStatusType status = PQresultStatus(result.get());
 	if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK)
 		die(what, PQresultErrorMessage(result.get()));
 	return result;
 }
 
-const char *field(const Result &result, int column) {
+const char *
+field(const Result &result, int column)
+{
 	return PQgetvalue(result.get(), 0, column);
 }
 
@@ -85,12 +97,15 @@ const char complete_sql[] = R"(
 		error_codes => array_fill($6::text, ARRAY[$4::int]),
 		error_messages => array_fill($7::text, ARRAY[$4::int])))";
 
-bool notified(const Connection &source) {
+bool
+notified(const Connection &source)
+{
 	bool any = false;
 
 	if (PQconsumeInput(source.get()) == 0)
 		die("source", PQerrorMessage(source.get()));
-	while (PGnotify *notification = PQnotifies(source.get())) {
+	while (PGnotify *notification = PQnotifies(source.get()))
+	{
 		PQfreemem(notification);
 		any = true;
 	}
@@ -101,7 +116,9 @@ bool notified(const Connection &source) {
 // it finds out that the connection is dead, which a listener does not hear. A moment
 // more gathers a batch: one message at a time costs three commits a message.
 // True when it was a notification.
-bool wait_for_work(const Connection &source) {
+bool
+wait_for_work(const Connection &source)
+{
 	constexpr int look_interval_ms = 5000, gather_ms = 25;
 	pollfd socket = {PQsocket(source.get()), POLLIN, 0};
 	bool woken = notified(source);
@@ -113,9 +130,11 @@ bool wait_for_work(const Connection &source) {
 	return woken;
 }
 
-}	// namespace
+} // namespace
 
-int main(int argc, char **argv) {
+int
+main(int argc, char **argv)
+{
 	if (argc != 6)
 		die("usage", "worker NAME SOURCE TARGET BATCH LEASE");
 	const char *const name = argv[1], *const batch = argv[4], *const lease = argv[5];
@@ -126,37 +145,42 @@ int main(int argc, char **argv) {
 	long claimed = 0, new_to_receiver = 0, delivered = 0, retried = 0, lost = 0, woken = 0;
 
 	must("listen", run(source, "LISTEN outbox_pending"));
-	while (!stopping) {
+	while (!stopping)
+	{
 		const Result work = must("claim", run(source, claim_sql, {name, batch, lease}));
 		const long count = atol(field(work, batch_size));
-		if (count == 0) {
+		if (count == 0)
+		{
 			woken += wait_for_work(source);
 			continue;
 		}
 		claimed += count;
 
-		const Result sent = run(target, deliver_sql,
-			{field(work, event_ids), field(work, event_types), field(work, payloads)});
+		const Result sent =
+			run(target, deliver_sql, {field(work, event_ids), field(work, event_types), field(work, payloads)});
 		const bool ok = PQresultStatus(sent.get()) == PGRES_COMMAND_OK;
-		if (ok) {
+		if (ok)
+		{
 			delivered += count;
 			new_to_receiver += atol(PQcmdTuples(sent.get()));
-		} else {
+		}
+		else
+		{
 			retried += count;
 			if (PQstatus(target.get()) != CONNECTION_OK)
 				PQreset(target.get());
 		}
 
 		const Result done = must("complete_batch", run(source, complete_sql,
-			{name, field(work, ids), field(work, tokens), field(work, batch_size),
-				ok ? "DISPATCHED" : "RETRYABLE",
-				ok ? nullptr : PQresultErrorField(sent.get(), PG_DIAG_SQLSTATE),
-				ok ? nullptr : PQresultErrorMessage(sent.get())}));
+													   {name, field(work, ids), field(work, tokens),
+														field(work, batch_size), ok ? "DISPATCHED" : "RETRYABLE",
+														ok ? nullptr : PQresultErrorField(sent.get(), PG_DIAG_SQLSTATE),
+														ok ? nullptr : PQresultErrorMessage(sent.get())}));
 		// A lost lease (P7002) is no fault: whoever took it over delivers again.
 		lost += atol(field(done, 0));
 	}
 	printf("%s: claimed %ld, delivered %ld of which the receiver had %ld already, to be retried %ld, leases lost %ld; "
 		   "woken %ld times by a notification\n",
-		name, claimed, delivered, delivered - new_to_receiver, retried, lost, woken);
+		   name, claimed, delivered, delivered - new_to_receiver, retried, lost, woken);
 	return 0;
 }

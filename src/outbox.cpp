@@ -2,13 +2,13 @@
 // their wake-ups and the counters works in a session that loads it by itself; those need
 // shared_preload_libraries.
 
-#include "background.h"
-#include "boundary.h"
-#include "database_commands.h"
-#include "settings.h"
-#include "shared.h"
-#include "stop_point.h"
-#include "transaction.h"
+#include "process/process.h"
+#include "server/boundary.h"
+#include "process/utility_hook.h"
+#include "server/settings.h"
+#include "commit/shared.h"
+#include "server/stop_point.h"
+#include "commit/transaction.h"
 
 extern "C" {
 PG_MODULE_MAGIC;

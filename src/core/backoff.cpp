@@ -13,14 +13,18 @@ namespace outbox::core {
 namespace {
 
 // The output function of splitmix64.
-uint64_t mix(uint64_t x) noexcept {
+uint64_t
+mix(uint64_t x) noexcept
+{
 	x += 0x9e3779b97f4a7c15;
 	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
 	x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
 	return x ^ (x >> 31);
 }
 
-uint64_t load_big_endian(const unsigned char *bytes) noexcept {
+uint64_t
+load_big_endian(const unsigned char *bytes) noexcept
+{
 	uint64_t value = 0;
 
 	for (int i = 0; i < 8; i++)
@@ -29,7 +33,9 @@ uint64_t load_big_endian(const unsigned char *bytes) noexcept {
 }
 
 // In [0, 1): 53 bits are what a double holds exactly, so 1 is never reached.
-double unit_fraction(const Uuid &id, int attempt_no) noexcept {
+double
+unit_fraction(const Uuid &id, int attempt_no) noexcept
+{
 	uint64_t hash = mix(load_big_endian(id.bytes));
 
 	hash = mix(hash ^ load_big_endian(id.bytes + 8));
@@ -37,9 +43,11 @@ double unit_fraction(const Uuid &id, int attempt_no) noexcept {
 	return static_cast<double>(hash >> 11) * 0x1p-53;
 }
 
-}	// namespace
+} // namespace
 
-int64_t backoff_us(int64_t base_us, int64_t cap_us, int attempt_no) noexcept {
+int64_t
+backoff_us(int64_t base_us, int64_t cap_us, int attempt_no) noexcept
+{
 	const int doublings = std::max(attempt_no, 1) - 1;
 
 	if (base_us <= 0)
@@ -50,8 +58,9 @@ int64_t backoff_us(int64_t base_us, int64_t cap_us, int attempt_no) noexcept {
 	return base_us << doublings;
 }
 
-int64_t jittered_backoff_us(int64_t base_us, int64_t cap_us, int attempt_no,
-							double jitter, const Uuid &id) noexcept {
+int64_t
+jittered_backoff_us(int64_t base_us, int64_t cap_us, int attempt_no, double jitter, const Uuid &id) noexcept
+{
 	const int64_t delay = backoff_us(base_us, cap_us, attempt_no);
 
 	// Written so that NaN ends here: converted to an integer it is undefined.
@@ -64,4 +73,4 @@ int64_t jittered_backoff_us(int64_t base_us, int64_t cap_us, int attempt_no,
 	return delay - static_cast<int64_t>(static_cast<double>(delay) * share);
 }
 
-}	// namespace outbox::core
+} // namespace outbox::core

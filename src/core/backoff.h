@@ -13,7 +13,6 @@ namespace outbox::core {
 int64_t backoff_us(int64_t base_us, int64_t cap_us, int attempt_no) noexcept;
 
 // jitter in [0, 1]: the share of the delay that may be taken off.
-int64_t jittered_backoff_us(int64_t base_us, int64_t cap_us, int attempt_no,
-							double jitter, const Uuid &id) noexcept;
+int64_t jittered_backoff_us(int64_t base_us, int64_t cap_us, int attempt_no, double jitter, const Uuid &id) noexcept;
 
-}	// namespace outbox::core
+} // namespace outbox::core

@@ -16,11 +16,15 @@ constexpr uint64_t max_ms = (uint64_t{1} << 48) - 1;
 constexpr uint64_t max_prefix = (uint64_t{1} << 60) - 1;
 constexpr uint64_t max_tail = (uint64_t{1} << 62) - 1;
 
-uint64_t clamp_ms(int64_t ms) noexcept {
+uint64_t
+clamp_ms(int64_t ms) noexcept
+{
 	return ms < 0 ? 0 : std::min(static_cast<uint64_t>(ms), max_ms);
 }
 
-uint64_t prefix_at(int64_t unix_us) noexcept {
+uint64_t
+prefix_at(int64_t unix_us) noexcept
+{
 	const uint64_t us = unix_us < 0 ? 0 : static_cast<uint64_t>(unix_us);
 
 	if (us / 1000 > max_ms)
@@ -28,7 +32,9 @@ uint64_t prefix_at(int64_t unix_us) noexcept {
 	return (us / 1000) << 12 | (us % 1000) * 4096 / 1000;
 }
 
-uint64_t keep_below(uint64_t prefix, int64_t limit_ms) noexcept {
+uint64_t
+keep_below(uint64_t prefix, int64_t limit_ms) noexcept
+{
 	if (limit_ms <= 0)
 		return 0;
 	if (static_cast<uint64_t>(limit_ms) > max_ms)
@@ -37,31 +43,44 @@ uint64_t keep_below(uint64_t prefix, int64_t limit_ms) noexcept {
 }
 
 // Never 0: prefix 0 with tail 0 means "none yet".
-uint64_t fresh_tail(uint64_t entropy) noexcept {
+uint64_t
+fresh_tail(uint64_t entropy) noexcept
+{
 	return 1 + (entropy >> 3);
 }
 
 // The step is random so that an id does not tell its neighbour, and only 24
 // bits wide so that no backend lives long enough to use the tail up.
-void count_on(IdClock &clock, uint64_t entropy) noexcept {
+void
+count_on(IdClock &clock, uint64_t entropy) noexcept
+{
 	const uint64_t step = 1 + (entropy >> 40);
 
-	if (step <= max_tail - clock.tail) {
+	if (step <= max_tail - clock.tail)
+	{
 		clock.tail += step;
-	} else if (clock.prefix < max_prefix) {
+	}
+	else if (clock.prefix < max_prefix)
+	{
 		clock.prefix++;
 		clock.tail = fresh_tail(entropy);
-	} else {
+	}
+	else
+	{
 		clock.tail = max_tail;
 	}
 }
 
-void store_big_endian(unsigned char *out, uint64_t value) noexcept {
+void
+store_big_endian(unsigned char *out, uint64_t value) noexcept
+{
 	for (int i = 7; i >= 0; i--, value >>= 8)
 		out[i] = static_cast<unsigned char>(value);
 }
 
-Uuid assemble(uint64_t prefix, uint64_t tail) noexcept {
+Uuid
+assemble(uint64_t prefix, uint64_t tail) noexcept
+{
 	constexpr uint64_t version = 0x7000;
 	constexpr uint64_t variant = uint64_t{1} << 63;
 	Uuid id;
@@ -71,9 +90,11 @@ Uuid assemble(uint64_t prefix, uint64_t tail) noexcept {
 	return id;
 }
 
-}	// namespace
+} // namespace
 
-Uuid next_id(IdClock &clock, int64_t unix_us, int64_t limit_ms, uint64_t entropy) noexcept {
+Uuid
+next_id(IdClock &clock, int64_t unix_us, int64_t limit_ms, uint64_t entropy) noexcept
+{
 	const uint64_t prefix = keep_below(prefix_at(unix_us), limit_ms);
 	const bool none_yet = clock.prefix == 0 && clock.tail == 0;
 
@@ -84,11 +105,15 @@ Uuid next_id(IdClock &clock, int64_t unix_us, int64_t limit_ms, uint64_t entropy
 	return assemble(clock.prefix, clock.tail);
 }
 
-Uuid first_id_at(int64_t unix_ms) noexcept {
+Uuid
+first_id_at(int64_t unix_ms) noexcept
+{
 	return assemble(clamp_ms(unix_ms) << 12, 0);
 }
 
-int64_t id_time_ms(const Uuid &id) noexcept {
+int64_t
+id_time_ms(const Uuid &id) noexcept
+{
 	uint64_t ms = 0;
 
 	for (int i = 0; i < 6; i++)
@@ -96,4 +121,4 @@ int64_t id_time_ms(const Uuid &id) noexcept {
 	return static_cast<int64_t>(ms);
 }
 
-}	// namespace outbox::core
+} // namespace outbox::core

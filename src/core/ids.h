@@ -16,8 +16,8 @@ struct Uuid {
 
 // What one backend remembers between ids. Zero-initialised means "none yet".
 struct IdClock {
-	uint64_t prefix;	// 48 bits of milliseconds, then 12 bits of their fraction
-	uint64_t tail;		// the 62 bits below the variant
+	uint64_t prefix; // 48 bits of milliseconds, then 12 bits of their fraction
+	uint64_t tail;   // the 62 bits below the variant
 };
 
 // unix_us: wall clock, microseconds since 1970. limit_ms: ids must stay below
@@ -31,4 +31,4 @@ Uuid first_id_at(int64_t unix_ms) noexcept;
 // The millisecond an id carries.
 int64_t id_time_ms(const Uuid &id) noexcept;
 
-}	// namespace outbox::core
+} // namespace outbox::core

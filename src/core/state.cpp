@@ -40,10 +40,13 @@ const Transition transitions[] = {
 
 const size_t transition_count = sizeof(transitions) / sizeof(transitions[0]);
 
-const Transition *outcome(State from, Event event, bool at_ceiling) noexcept {
+const Transition *
+outcome(State from, Event event, bool at_ceiling) noexcept
+{
 	const Transition *either = nullptr;
 
-	for (const Transition &row : transitions) {
+	for (const Transition &row : transitions)
+	{
 		if (row.from != from || row.event != event)
 			continue;
 		if (row.at_ceiling == at_ceiling)
@@ -54,44 +57,76 @@ const Transition *outcome(State from, Event event, bool at_ceiling) noexcept {
 	return either;
 }
 
-const char *name(State state) noexcept {
-	switch (state) {
-		case State::absent: return "absent";
-		case State::pending: return "pending";
-		case State::leased: return "leased";
-		case State::expired: return "expired";
-		case State::dispatched: return "dispatched";
-		case State::failed: return "failed";
+const char *
+name(State state) noexcept
+{
+	switch (state)
+	{
+		case State::absent:
+			return "absent";
+		case State::pending:
+			return "pending";
+		case State::leased:
+			return "leased";
+		case State::expired:
+			return "expired";
+		case State::dispatched:
+			return "dispatched";
+		case State::failed:
+			return "failed";
 	}
 	return "unknown";
 }
 
-const char *name(Event event) noexcept {
-	switch (event) {
-		case Event::enqueue: return "enqueue";
-		case Event::enqueue_and_claim: return "enqueue_and_claim";
-		case Event::claim: return "claim";
-		case Event::renew: return "renew";
-		case Event::release: return "release";
-		case Event::complete_dispatched: return "complete_dispatched";
-		case Event::complete_failed: return "complete_failed";
-		case Event::complete_retryable: return "complete_retryable";
-		case Event::lease_expiry: return "lease_expiry";
-		case Event::repair: return "repair";
-		case Event::cancel: return "cancel";
-		case Event::replay: return "replay";
+const char *
+name(Event event) noexcept
+{
+	switch (event)
+	{
+		case Event::enqueue:
+			return "enqueue";
+		case Event::enqueue_and_claim:
+			return "enqueue_and_claim";
+		case Event::claim:
+			return "claim";
+		case Event::renew:
+			return "renew";
+		case Event::release:
+			return "release";
+		case Event::complete_dispatched:
+			return "complete_dispatched";
+		case Event::complete_failed:
+			return "complete_failed";
+		case Event::complete_retryable:
+			return "complete_retryable";
+		case Event::lease_expiry:
+			return "lease_expiry";
+		case Event::repair:
+			return "repair";
+		case Event::cancel:
+			return "cancel";
+		case Event::replay:
+			return "replay";
 	}
 	return "unknown";
 }
 
 // The labels of outbox.attempt_state, so that one spelling serves both.
-const char *name(Record record) noexcept {
-	switch (record) {
-		case Record::nothing: return "nothing";
-		case Record::dispatched: return "DISPATCHED";
-		case Record::failed: return "FAILED";
-		case Record::retryable: return "RETRYABLE";
-		case Record::zombie_requeue: return "ZOMBIE_REQUEUE";
+const char *
+name(Record record) noexcept
+{
+	switch (record)
+	{
+		case Record::nothing:
+			return "nothing";
+		case Record::dispatched:
+			return "DISPATCHED";
+		case Record::failed:
+			return "FAILED";
+		case Record::retryable:
+			return "RETRYABLE";
+		case Record::zombie_requeue:
+			return "ZOMBIE_REQUEUE";
 	}
 	return "unknown";
 }
@@ -104,30 +139,36 @@ struct Sink {
 	size_t size;
 	size_t length;
 
-	void put(const char *text) noexcept {
-		for (; *text != '\0'; text++, length++) {
+	void put(const char *text) noexcept
+	{
+		for (; *text != '\0'; text++, length++)
+		{
 			if (length + 1 < size)
 				buffer[length] = *text;
 		}
 	}
 
-	void terminate() noexcept {
+	void terminate() noexcept
+	{
 		if (size > 0)
 			buffer[std::min(length, size - 1)] = '\0';
 	}
 };
 
 constexpr State states[] = {
-	State::absent, State::pending, State::leased,
-	State::expired, State::dispatched, State::failed,
+	State::absent, State::pending, State::leased, State::expired, State::dispatched, State::failed,
 };
 
-bool is_final(State state) noexcept {
+bool
+is_final(State state) noexcept
+{
 	return std::none_of(transitions, transitions + transition_count,
-		[state](const Transition &row) { return row.from == state && row.to != state; });
+						[state](const Transition &row) { return row.from == state && row.to != state; });
 }
 
-void put_node(Sink &sink, State state) noexcept {
+void
+put_node(Sink &sink, State state) noexcept
+{
 	sink.put("\t");
 	sink.put(name(state));
 	if (state == State::absent)
@@ -137,7 +178,9 @@ void put_node(Sink &sink, State state) noexcept {
 	sink.put(";\n");
 }
 
-void put_edge(Sink &sink, const Transition &row) noexcept {
+void
+put_edge(Sink &sink, const Transition &row) noexcept
+{
 	sink.put("\t");
 	sink.put(name(row.from));
 	sink.put(" -> ");
@@ -146,16 +189,19 @@ void put_edge(Sink &sink, const Transition &row) noexcept {
 	sink.put(name(row.event));
 	if (row.at_ceiling)
 		sink.put(" at the ceiling");
-	if (row.record != Record::nothing) {
+	if (row.record != Record::nothing)
+	{
 		sink.put("\\nrecords ");
 		sink.put(name(row.record));
 	}
 	sink.put(row.at_ceiling ? "\", style=dashed];\n" : "\"];\n");
 }
 
-}	// namespace
+} // namespace
 
-size_t write_dot(char *buffer, size_t size) noexcept {
+size_t
+write_dot(char *buffer, size_t size) noexcept
+{
 	Sink sink{buffer, size, 0};
 
 	sink.put("digraph outbox {\n\trankdir=LR;\n\tnode [shape=box, style=rounded];\n");
@@ -168,4 +214,4 @@ size_t write_dot(char *buffer, size_t size) noexcept {
 	return sink.length;
 }
 
-}	// namespace outbox::core
+} // namespace outbox::core

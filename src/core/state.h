@@ -14,18 +14,18 @@ enum class State { absent, pending, leased, expired, dispatched, failed };
 
 // What can be asked of it.
 enum class Event {
-	enqueue,				// a producer's transaction
-	enqueue_and_claim,		// born leased
+	enqueue,           // a producer's transaction
+	enqueue_and_claim, // born leased
 	claim,
 	renew,
 	release,
 	complete_dispatched,
 	complete_failed,
 	complete_retryable,
-	lease_expiry,			// time passes, nobody acts
-	repair,					// by repair or by the claim that finds the expired lease
+	lease_expiry, // time passes, nobody acts
+	repair,       // by repair or by the claim that finds the expired lease
 	cancel,
-	replay					// of a dead letter: makes a new message
+	replay // of a dead letter: makes a new message
 };
 
 // What the ledger gets.
@@ -35,7 +35,7 @@ constexpr int records = static_cast<int>(Record::zombie_requeue) + 1;
 struct Transition {
 	State from;
 	Event event;
-	bool at_ceiling;		// no further attempt is allowed after the one recorded
+	bool at_ceiling; // no further attempt is allowed after the one recorded
 	State to;
 	Record record;
 };
@@ -55,4 +55,4 @@ const char *name(Record record) noexcept;
 // returns the length needed without it, as snprintf does.
 size_t write_dot(char *buffer, size_t size) noexcept;
 
-}	// namespace outbox::core
+} // namespace outbox::core

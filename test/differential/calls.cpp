@@ -33,7 +33,9 @@ constexpr const char *delays[] = {"0", "0", "3 hours", "1 day 1 hour"};
 // which order they fell due.
 constexpr const char *long_delays[] = {"3 hours", "1 day 1 hour"};
 
-std::string as_uuids(const std::vector<Text> &ids) {
+std::string
+as_uuids(const std::vector<Text> &ids)
+{
 	std::string text;
 
 	for (const Text &id : ids)
@@ -41,7 +43,9 @@ std::string as_uuids(const std::vector<Text> &ids) {
 	return "ARRAY[" + text + "]::uuid[]";
 }
 
-std::string as_array(const std::vector<std::string> &items, const std::string &type) {
+std::string
+as_array(const std::vector<std::string> &items, const std::string &type)
+{
 	std::string text;
 
 	for (const std::string &item : items)
@@ -49,10 +53,13 @@ std::string as_array(const std::vector<std::string> &items, const std::string &t
 	return "ARRAY[" + text + "]::" + type + "[]";
 }
 
-std::string json_string(const std::string &text) {
+std::string
+json_string(const std::string &text)
+{
 	std::string result = "\"";
 
-	for (char c : text) {
+	for (char c : text)
+	{
 		if (c == '"' || c == '\\')
 			result += '\\';
 		result += c;
@@ -69,13 +76,17 @@ struct Field {
 };
 
 // Often one that somebody is just using.
-std::string random_queue(Random &random, const World &world) {
+std::string
+random_queue(Random &random, const World &world)
+{
 	if (!world.used_keys.empty() && random.chance(35))
 		return world.used_keys.front().queue;
 	return random.chance(4) ? passing_queues[0] : random.pick(queues);
 }
 
-std::string random_event_id(Random &random, const World &world) {
+std::string
+random_event_id(Random &random, const World &world)
+{
 	if (!world.messages.empty() && random.chance(30))
 		return random.pick(world.messages);
 
@@ -86,20 +97,21 @@ std::string random_event_id(Random &random, const World &world) {
 }
 
 // One of the keys used last in this queue, so that it comes up again; or else some key.
-UsedKey random_key(Random &random, const World &world, const std::string &queue,
-				   const std::string &argument) {
+UsedKey
+random_key(Random &random, const World &world, const std::string &queue, const std::string &argument)
+{
 	if (random.chance(65))
 		for (const UsedKey &key : world.used_keys)
 			if (key.queue == queue && key.argument == argument && random.chance(70))
 				return key;
 	if (argument == "event_id")
 		return {queue, argument, random_event_id(random, world), "o-3"};
-	return {queue, argument, "k" + std::to_string(random.below(500)),
-			random.pick({"", "", "o-1", "o-2"})};
+	return {queue, argument, "k" + std::to_string(random.below(500)), random.pick({"", "", "o-1", "o-2"})};
 }
 
-std::vector<Field> random_fields(Random &random, World &world, const std::string &queue,
-								 bool two_keys) {
+std::vector<Field>
+random_fields(Random &random, World &world, const std::string &queue, bool two_keys)
+{
 	static constexpr const char *payloads[] = {
 		"{}", "null", "17", R"({"a": [1, 2, {"b": null}]})", R"("text with \" and \u00fc")", "[]"};
 	static constexpr const char *keys[] = {"a", "a", "b", ""};
@@ -117,7 +129,8 @@ std::vector<Field> random_fields(Random &random, World &world, const std::string
 	std::string aggregate_id = "o-3";
 	bool has_key = false;
 
-	for (const char *argument : {"idempotency_key", "event_id"}) {
+	for (const char *argument : {"idempotency_key", "event_id"})
+	{
 		if (!random.chance(35) || (has_key && !two_keys))
 			continue;
 
@@ -138,22 +151,28 @@ std::vector<Field> random_fields(Random &random, World &world, const std::string
 	return fields;
 }
 
-void add_deliver_at(Random &random, World &world, std::vector<Field> &fields) {
+void
+add_deliver_at(Random &random, World &world, std::vector<Field> &fields)
+{
 	if (random.chance(20))
 		fields.push_back({"deliver_at", random.chance(70) ? world.past() : world.future(), true});
 }
 
-void add_fields(Call &call, const std::vector<Field> &fields) {
-	for (const Field &field : fields) {
+void
+add_fields(Call &call, const std::vector<Field> &fields)
+{
+	for (const Field &field : fields)
+	{
 		std::string type = field.name == "payload" || field.name == "headers" ? "::jsonb" : "";
 
-		call.arguments.emplace_back(field.name, field.is_string || !type.empty()
-													? quoted(field.value) + type
-													: field.value);
+		call.arguments.emplace_back(field.name,
+									field.is_string || !type.empty() ? quoted(field.value) + type : field.value);
 	}
 }
 
-std::string as_json(const std::vector<Field> &fields) {
+std::string
+as_json(const std::vector<Field> &fields)
+{
 	std::string text;
 
 	for (const Field &field : fields)
@@ -162,7 +181,9 @@ std::string as_json(const std::vector<Field> &fields) {
 	return "{" + text + "}";
 }
 
-Call random_enqueue(Random &random, World &world, bool alone) {
+Call
+random_enqueue(Random &random, World &world, bool alone)
+{
 	Call call{"enqueue", {}};
 	std::string queue = random_queue(random, world);
 	std::vector<Field> fields = random_fields(random, world, queue, alone);
@@ -174,12 +195,15 @@ Call random_enqueue(Random &random, World &world, bool alone) {
 	return call;
 }
 
-Call random_enqueue_batch(Random &random, World &world, bool alone) {
+Call
+random_enqueue_batch(Random &random, World &world, bool alone)
+{
 	std::string queue = random_queue(random, world);
 	Call call{"enqueue_batch", {{"queue", quoted(queue)}}};
 	std::string elements;
 
-	for (int n = random.chance(5) ? 0 : random.between(1, 6); n > 0; n--) {
+	for (int n = random.chance(5) ? 0 : random.between(1, 6); n > 0; n--)
+	{
 		std::vector<Field> fields = random_fields(random, world, queue, alone);
 
 		add_deliver_at(random, world, fields);
@@ -191,7 +215,9 @@ Call random_enqueue_batch(Random &random, World &world, bool alone) {
 	return call;
 }
 
-Call random_enqueue_and_claim(Random &random, World &world, bool alone) {
+Call
+random_enqueue_and_claim(Random &random, World &world, bool alone)
+{
 	Call call{"enqueue_and_claim", {{"worker_id", quoted(random.pick(workers))}}};
 	std::string queue = random_queue(random, world);
 
@@ -204,13 +230,14 @@ Call random_enqueue_and_claim(Random &random, World &world, bool alone) {
 
 // ---- workers
 
-std::string random_queues(Random &random) {
+std::string
+random_queues(Random &random)
+{
 	std::vector<std::string> names;
 
 	// A queue may come twice. The passing one may be unknown.
 	for (int n = random.between(1, 6); n > 0; n--)
-		names.push_back(
-			quoted(random.chance(2) ? random.pick(passing_queues) : random.pick(queues)));
+		names.push_back(quoted(random.chance(2) ? random.pick(passing_queues) : random.pick(queues)));
 	if (random.chance(2))
 		return "'{}'";
 	if (random.chance(10))
@@ -218,7 +245,9 @@ std::string random_queues(Random &random) {
 	return as_array(names, "text");
 }
 
-void add_claim(Random &random, Call &call) {
+void
+add_claim(Random &random, Call &call)
+{
 	if (random.chance(90))
 		call.arguments.emplace_back("batch_size", std::to_string(random.between(1, 8)));
 	if (random.chance(60))
@@ -227,7 +256,9 @@ void add_claim(Random &random, Call &call) {
 		call.arguments.emplace_back("queues", random_queues(random));
 }
 
-Call random_claim(Random &random) {
+Call
+random_claim(Random &random)
+{
 	Call call{"claim", {{"worker_id", quoted(random.pick(workers))}}};
 
 	add_claim(random, call);
@@ -237,7 +268,9 @@ Call random_claim(Random &random) {
 }
 
 // Mostly one that may still be held, or that another session may just be using.
-Lease random_lease(Random &random, World &world) {
+Lease
+random_lease(Random &random, World &world)
+{
 	std::vector<Lease *> fresh;
 
 	for (Lease &lease : world.leases)
@@ -254,29 +287,40 @@ Lease random_lease(Random &random, World &world) {
 	return {unknown_id, unknown_id, "w1", false};
 }
 
-std::string worker_of(Random &random, const Lease &lease) {
+std::string
+worker_of(Random &random, const Lease &lease)
+{
 	return random.chance(95) ? lease.worker : random.pick(workers);
 }
 
-void use_up(World &world, const std::string &token) {
+void
+use_up(World &world, const std::string &token)
+{
 	for (Lease &lease : world.leases)
 		if (lease.token == token)
 			lease.is_fresh = false;
 }
 
-void remember(World &world, const std::string &token) {
+void
+remember(World &world, const std::string &token)
+{
 	for (const Lease &lease : world.leases)
-		if (lease.token == token) {
+		if (lease.token == token)
+		{
 			world.use(lease);
 			return;
 		}
 }
 
-std::string random_state(Random &random) {
+std::string
+random_state(Random &random)
+{
 	return random.pick({"DISPATCHED", "DISPATCHED", "FAILED", "RETRYABLE", "RETRYABLE"});
 }
 
-Call random_complete(Random &random, World &world) {
+Call
+random_complete(Random &random, World &world)
+{
 	Lease lease = random_lease(random, world);
 	Call call{"complete",
 			  {{"outbox_id", quoted(lease.outbox_id)},
@@ -309,14 +353,17 @@ struct Items {
 	std::vector<Text> tokens;
 };
 
-Items random_items(Random &random, World &world) {
+Items
+random_items(Random &random, World &world)
+{
 	Items items;
 	Lease first = random_lease(random, world);
 
 	items.worker = worker_of(random, first);
 	items.ids.push_back(first.outbox_id);
 	items.tokens.push_back(first.token);
-	for (int n = random.below(6); n > 0; n--) {
+	for (int n = random.below(6); n > 0; n--)
+	{
 		Lease lease = random_lease(random, world);
 
 		if (lease.worker != items.worker && random.chance(80))
@@ -330,15 +377,18 @@ Items random_items(Random &random, World &world) {
 	return items;
 }
 
-Call items_call(const std::string &function, const Items &items) {
+Call
+items_call(const std::string &function, const Items &items)
+{
 	return {function,
 			{{"worker_id", quoted(items.worker)},
 			 {"outbox_ids", as_uuids(items.ids)},
 			 {"lease_tokens", as_uuids(items.tokens)}}};
 }
 
-Call random_reports(Random &random, World &world, const std::string &function, const Items &items,
-					bool is_unobservable) {
+Call
+random_reports(Random &random, World &world, const std::string &function, const Items &items, bool is_unobservable)
+{
 	Call call = items_call(function, items);
 	size_t count = items.ids.size();
 
@@ -349,36 +399,32 @@ Call random_reports(Random &random, World &world, const std::string &function, c
 			values.push_back(value());
 		return values;
 	};
-	auto maybe = [&](int percent, const char *name, const std::vector<std::string> &values,
-					 const char *type) {
+	auto maybe = [&](int percent, const char *name, const std::vector<std::string> &values, const char *type) {
 		if (random.chance(percent))
 			call.arguments.emplace_back(name, as_array(values, type));
 	};
-	auto nullable = [&](const std::string &value) {
-		return random.chance(30) ? std::string("NULL") : value;
-	};
+	auto nullable = [&](const std::string &value) { return random.chance(30) ? std::string("NULL") : value; };
 	// Some items are bad, but none in two ways: which one is told is nobody's promise.
 	std::vector<std::string> states = each([&] { return quoted(random_state(random)); });
-	std::vector<std::string> latencies =
-		each([&] { return nullable(std::to_string(random.below(99))); });
-	std::vector<std::string> retry_delays = each([&] {
-		return is_unobservable ? quoted(random.pick(long_delays))
-							   : nullable(quoted(random.pick(delays)));
-	});
+	std::vector<std::string> latencies = each([&] { return nullable(std::to_string(random.below(99))); });
+	std::vector<std::string> retry_delays = each(
+		[&] { return is_unobservable ? quoted(random.pick(long_delays)) : nullable(quoted(random.pick(delays))); });
 
-	for (size_t i = 0; i < count; i++) {
-		switch (random.below(50)) {
-		case 0:
-			states[i] = "NULL";
-			break;
-		case 1:
-			states[i] = "'ZOMBIE_REQUEUE'";
-			break;
-		case 2:
-			latencies[i] = "-1";
-			break;
-		case 3:
-			retry_delays[i] = "'-1 s'";
+	for (size_t i = 0; i < count; i++)
+	{
+		switch (random.below(50))
+		{
+			case 0:
+				states[i] = "NULL";
+				break;
+			case 1:
+				states[i] = "'ZOMBIE_REQUEUE'";
+				break;
+			case 2:
+				latencies[i] = "-1";
+				break;
+			case 3:
+				retry_delays[i] = "'-1 s'";
 		}
 		if (!items.ids[i] || !items.tokens[i])
 			states[i] = "'FAILED'", latencies[i] = "NULL", retry_delays[i] = "'0'";
@@ -396,25 +442,28 @@ Call random_reports(Random &random, World &world, const std::string &function, c
 	return call;
 }
 
-Call random_complete_batch(Random &random, World &world, bool is_unobservable) {
-	return random_reports(random, world, "complete_batch", random_items(random, world),
-						  is_unobservable);
+Call
+random_complete_batch(Random &random, World &world, bool is_unobservable)
+{
+	return random_reports(random, world, "complete_batch", random_items(random, world), is_unobservable);
 }
 
 // Several reports may wait one after the other, and what they reschedule at once falls due
 // among what others did meanwhile, at moments that nobody could tell.
-Call random_complete_and_claim(Random &random, World &world, bool alone, bool is_unobservable) {
-	Items items =
-		random.chance(10) ? Items{random.pick(workers), {}, {}} : random_items(random, world);
+Call
+random_complete_and_claim(Random &random, World &world, bool alone, bool is_unobservable)
+{
+	Items items = random.chance(10) ? Items{random.pick(workers), {}, {}} : random_items(random, world);
 	bool may_wait_twice = items.ids.size() > 1 && !alone;
-	Call call = random_reports(random, world, "complete_and_claim", items,
-							   is_unobservable || may_wait_twice);
+	Call call = random_reports(random, world, "complete_and_claim", items, is_unobservable || may_wait_twice);
 
 	add_claim(random, call);
 	return call;
 }
 
-Call random_renew(Random &random, World &world) {
+Call
+random_renew(Random &random, World &world)
+{
 	Call call = items_call("renew", random_items(random, world));
 
 	if (random.chance(60))
@@ -422,7 +471,9 @@ Call random_renew(Random &random, World &world) {
 	return call;
 }
 
-Call random_release(Random &random, World &world, bool is_unobservable) {
+Call
+random_release(Random &random, World &world, bool is_unobservable)
+{
 	Items items = random_items(random, world);
 	Call call = items_call("release", items);
 
@@ -436,7 +487,9 @@ Call random_release(Random &random, World &world, bool is_unobservable) {
 	return call;
 }
 
-Call random_repair(Random &random, bool is_unobservable) {
+Call
+random_repair(Random &random, bool is_unobservable)
+{
 	Call call{"repair_expired_leases", {}};
 
 	if (is_unobservable)
@@ -452,7 +505,9 @@ Call random_repair(Random &random, bool is_unobservable) {
 
 // ---- operators
 
-std::string random_message(Random &random, const World &world) {
+std::string
+random_message(Random &random, const World &world)
+{
 	if (world.messages.empty() || random.chance(3))
 		return unknown_id;
 	if (!world.used_leases.empty() && random.chance(15))
@@ -462,27 +517,30 @@ std::string random_message(Random &random, const World &world) {
 	return random.pick(world.messages);
 }
 
-Call random_cancel(Random &random, const World &world) {
-	Call call{"cancel",
-			  {{"outbox_id", quoted(random_message(random, world))}, {"reason", "'no more'"}}};
+Call
+random_cancel(Random &random, const World &world)
+{
+	Call call{"cancel", {{"outbox_id", quoted(random_message(random, world))}, {"reason", "'no more'"}}};
 
 	if (random.chance(50))
 		call.arguments.emplace_back("force", random.chance(80) ? "true" : "false");
 	return call;
 }
 
-Call random_replay(Random &random, World &world) {
-	std::string id = world.messages.empty() || random.chance(5) ? std::string(unknown_id)
-																: random.pick(world.messages);
+Call
+random_replay(Random &random, World &world)
+{
+	std::string id = world.messages.empty() || random.chance(5) ? std::string(unknown_id) : random.pick(world.messages);
 	Call call{"replay", {{"outbox_id", quoted(id)}}};
 
 	if (random.chance(30))
-		call.arguments.emplace_back("deliver_at",
-									quoted(random.chance(70) ? world.past() : world.future()));
+		call.arguments.emplace_back("deliver_at", quoted(random.chance(70) ? world.past() : world.future()));
 	return call;
 }
 
-void add_settings(Random &random, Call &call, bool all) {
+void
+add_settings(Random &random, Call &call, bool all)
+{
 	auto maybe = [&](int percent, const char *name, const std::string &value) {
 		if (all || random.chance(percent))
 			call.arguments.emplace_back(name, value);
@@ -495,7 +553,9 @@ void add_settings(Random &random, Call &call, bool all) {
 }
 
 // The settings that a claim looks at come up often, those that would stop everything rarely.
-Call random_queue_call(Random &random) {
+Call
+random_queue_call(Random &random)
+{
 	// Not the one with jitter.
 	std::string passing = random.pick(passing_queues);
 	std::string queue = random.chance(40) ? passing : queues[random.below(4)];
@@ -503,36 +563,39 @@ Call random_queue_call(Random &random) {
 	// Only these are dropped: without the others little would happen.
 	Call call{"", {{"queue", quoted(kind == 2 ? passing : queue)}}};
 
-	switch (kind) {
-	case 0:
-		call.function = "create_queue";
-		add_settings(random, call, true);
-		if (random.chance(30))
-			call.arguments.emplace_back("ordering", "'numbered'");
-		if (random.chance(10))
-			call.arguments.emplace_back("paused", "true");
-		break;
-	case 1:
-		call.function = "alter_queue";
-		add_settings(random, call, false);
-		if (random.chance(5))
-			call.arguments.emplace_back("ordering", random.pick({"'numbered'", "'none'"}));
-		if (random.chance(10))
-			call.arguments.emplace_back("paused", random.pick({"true", "false"}));
-		break;
-	case 2:
-		call.function = "drop_queue";
-		break;
-	case 3:
-		call.function = "pause";
-		break;
-	default:
-		call.function = "resume";
+	switch (kind)
+	{
+		case 0:
+			call.function = "create_queue";
+			add_settings(random, call, true);
+			if (random.chance(30))
+				call.arguments.emplace_back("ordering", "'numbered'");
+			if (random.chance(10))
+				call.arguments.emplace_back("paused", "true");
+			break;
+		case 1:
+			call.function = "alter_queue";
+			add_settings(random, call, false);
+			if (random.chance(5))
+				call.arguments.emplace_back("ordering", random.pick({"'numbered'", "'none'"}));
+			if (random.chance(10))
+				call.arguments.emplace_back("paused", random.pick({"true", "false"}));
+			break;
+		case 2:
+			call.function = "drop_queue";
+			break;
+		case 3:
+			call.function = "pause";
+			break;
+		default:
+			call.function = "resume";
 	}
 	return call;
 }
 
-Call random_backoff(Random &random, const World &world) {
+Call
+random_backoff(Random &random, const World &world)
+{
 	Call call{"backoff",
 			  {{"queue", quoted(random.pick(queues))},
 			   {"attempt_no", random.pick({"1", "2", "3", "7", "40", "64", "2147483647"})}}};
@@ -587,23 +650,16 @@ constexpr Bad bad[] = {
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": 5, "payload": 1}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a"}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "x": 1}]')"},
-	{"enqueue_batch", "messages",
-	 R"('[GOOD, {"event_type": "a", "payload": 1, "queue": "plain"}]')"},
-	{"enqueue_batch", "messages",
-	 R"('[GOOD, {"event_type": "a", "payload": 1, "priority": "1"}]')"},
-	{"enqueue_batch", "messages",
-	 R"('[GOOD, {"event_type": "a", "payload": 1, "priority": 1.5}]')"},
+	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "queue": "plain"}]')"},
+	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "priority": "1"}]')"},
+	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "priority": 1.5}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "priority": 16}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "headers": []}]')"},
-	{"enqueue_batch", "messages",
-	 R"('[GOOD, {"event_type": "a", "payload": 1, "max_attempts": 0}]')"},
-	{"enqueue_batch", "messages",
-	 R"('[GOOD, {"event_type": "a", "payload": 1, "event_id": "x"}]')"},
+	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "max_attempts": 0}]')"},
+	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "event_id": "x"}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "event_id": 7}]')"},
-	{"enqueue_batch", "messages",
-	 R"('[GOOD, {"event_type": "a", "payload": 1, "deliver_at": "soon"}]')"},
-	{"enqueue_batch", "messages",
-	 R"('[GOOD, {"event_type": "a", "payload": 1, "deliver_at": "infinity"}]')"},
+	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "deliver_at": "soon"}]')"},
+	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "deliver_at": "infinity"}]')"},
 	{"enqueue_and_claim", "worker_id", "NULL"},
 	{"enqueue_and_claim", "worker_id", "''"},
 	{"enqueue_and_claim", "event_type", "''"},
@@ -728,7 +784,9 @@ constexpr Bad bad[] = {
 };
 
 // A good call of the function.
-Call good_call(Random &random, World &world, const std::string &function) {
+Call
+good_call(Random &random, World &world, const std::string &function)
+{
 	if (function == "enqueue")
 		return random_enqueue(random, world, false);
 	if (function == "enqueue_batch")
@@ -760,12 +818,16 @@ Call good_call(Random &random, World &world, const std::string &function) {
 	return {function, {{"queue", "'plain'"}}};
 }
 
-bool never_waits(const std::string &function) {
-	return function == "claim" || function == "renew" || function == "release" ||
-		   function == "repair_expired_leases" || function == "backoff";
+bool
+never_waits(const std::string &function)
+{
+	return function == "claim" || function == "renew" || function == "release" || function == "repair_expired_leases" ||
+		   function == "backoff";
 }
 
-Call random_bad_call(Random &random, World &world, bool may_wait) {
+Call
+random_bad_call(Random &random, World &world, bool may_wait)
+{
 	// Each function as often as any other.
 	std::set<std::string> functions;
 	std::vector<Bad> choice;
@@ -795,7 +857,9 @@ Call random_bad_call(Random &random, World &world, bool may_wait) {
 
 } // namespace
 
-int Random::weighted(const std::vector<int> &weights) {
+int
+Random::weighted(const std::vector<int> &weights)
+{
 	int total = 0;
 
 	for (int weight : weights)
@@ -803,7 +867,8 @@ int Random::weighted(const std::vector<int> &weights) {
 
 	int dice = below(total);
 
-	for (size_t i = 0; i < weights.size(); i++) {
+	for (size_t i = 0; i < weights.size(); i++)
+	{
 		dice -= weights[i];
 		if (dice < 0)
 			return static_cast<int>(i);
@@ -811,7 +876,9 @@ int Random::weighted(const std::vector<int> &weights) {
 	return 0;
 }
 
-std::string Call::sql(const std::string &schema) const {
+std::string
+Call::sql(const std::string &schema) const
+{
 	std::string text;
 
 	for (const auto &[name, value] : arguments)
@@ -819,103 +886,117 @@ std::string Call::sql(const std::string &schema) const {
 	return "SELECT * FROM " + schema + "." + function + "(" + text + ")";
 }
 
-std::string World::past() {
+std::string
+World::past()
+{
 	return format_time(began_us - ++moments * minute_us);
 }
 
-std::string World::future() {
+std::string
+World::future()
+{
 	return format_time(began_us + 60 * day_us + ++moments * minute_us);
 }
 
-void World::add_message(const std::string &id) {
+void
+World::add_message(const std::string &id)
+{
 	messages.push_back(id);
 	if (messages.size() > 150)
 		messages.pop_front();
 }
 
-void World::add_lease(const std::string &id, const std::string &token, const std::string &worker) {
+void
+World::add_lease(const std::string &id, const std::string &token, const std::string &worker)
+{
 	leases.push_back({id, token, worker, true});
 	if (leases.size() > 60)
 		leases.pop_front();
 }
 
-void World::use(const Lease &lease) {
+void
+World::use(const Lease &lease)
+{
 	used_leases.push_front(lease);
 	if (used_leases.size() > 6)
 		used_leases.pop_back();
 }
 
-void World::use(const UsedKey &key) {
+void
+World::use(const UsedKey &key)
+{
 	used_keys.push_front(key);
 	if (used_keys.size() > 25)
 		used_keys.pop_back();
 }
 
-Call random_call(Random &random, World &world, Circumstances circumstances) {
+Call
+random_call(Random &random, World &world, Circumstances circumstances)
+{
 	// The number of pending messages swings round some dozens.
 	int produce = world.pending.size() > 60 ? 1 : world.pending.size() < 15 ? 8 : 3;
 	bool alone = circumstances.alone;
 	bool is_unobservable = circumstances.is_unobservable;
 	int waits = circumstances.may_wait ? 1 : 0;
 
-	switch (random.weighted({waits * produce * 6, waits * produce * 2, waits * produce * 2, 18,
-							 waits * 14, waits * 9, 7, 7, 7, waits * 5, waits * 7, waits * 8, 1, 9,
-							 waits * 9})) {
-	case 0:
-		return random_enqueue(random, world, alone);
-	case 1:
-		return random_enqueue_batch(random, world, alone);
-	case 2:
-		return random_enqueue_and_claim(random, world, alone);
-	case 3:
-		return random_claim(random);
-	case 4:
-		return random_complete(random, world);
-	case 5:
-		return random_complete_batch(random, world, is_unobservable);
-	case 6:
-		return random_renew(random, world);
-	case 7:
-		return random_release(random, world, is_unobservable);
-	case 8:
-		return random_repair(random, is_unobservable);
-	case 9:
-		return random_cancel(random, world);
-	case 10:
-		return random_replay(random, world);
-	case 11:
-		return random_queue_call(random);
-	case 12:
-		return random_backoff(random, world);
-	case 13:
-		return random_bad_call(random, world, circumstances.may_wait);
-	default:
-		return random_complete_and_claim(random, world, alone, is_unobservable);
+	switch (random.weighted({waits * produce * 6, waits * produce * 2, waits * produce * 2, 18, waits * 14, waits * 9,
+							 7, 7, 7, waits * 5, waits * 7, waits * 8, 1, 9, waits * 9}))
+	{
+		case 0:
+			return random_enqueue(random, world, alone);
+		case 1:
+			return random_enqueue_batch(random, world, alone);
+		case 2:
+			return random_enqueue_and_claim(random, world, alone);
+		case 3:
+			return random_claim(random);
+		case 4:
+			return random_complete(random, world);
+		case 5:
+			return random_complete_batch(random, world, is_unobservable);
+		case 6:
+			return random_renew(random, world);
+		case 7:
+			return random_release(random, world, is_unobservable);
+		case 8:
+			return random_repair(random, is_unobservable);
+		case 9:
+			return random_cancel(random, world);
+		case 10:
+			return random_replay(random, world);
+		case 11:
+			return random_queue_call(random);
+		case 12:
+			return random_backoff(random, world);
+		case 13:
+			return random_bad_call(random, world, circumstances.may_wait);
+		default:
+			return random_complete_and_claim(random, world, alone, is_unobservable);
 	}
 }
 
-std::vector<Call> first_calls() {
-	std::vector<std::pair<std::string, std::string>> times = {{"lease", "'2 hours'"},
-															  {"backoff_base", "'1 hour'"},
-															  {"backoff_cap", "'1 day'"},
-															  {"repair_delay", "'0'"}};
+std::vector<Call>
+first_calls()
+{
+	std::vector<std::pair<std::string, std::string>> times = {
+		{"lease", "'2 hours'"}, {"backoff_base", "'1 hour'"}, {"backoff_cap", "'1 day'"}, {"repair_delay", "'0'"}};
 
-	auto make = [&](const char *function, const char *queue,
-					std::vector<std::pair<std::string, std::string>> more) {
+	auto make = [&](const char *function, const char *queue, std::vector<std::pair<std::string, std::string>> more) {
 		Call call{function, {{"queue", quoted(queue)}}};
 
 		call.arguments.insert(call.arguments.end(), times.begin(), times.end());
 		call.arguments.insert(call.arguments.end(), more.begin(), more.end());
 		return call;
 	};
-	return {make("alter_queue", queues[0], {{"max_attempts", "3"}}),
-			make("create_queue", queues[1], {}),
+	return {make("alter_queue", queues[0], {{"max_attempts", "3"}}), make("create_queue", queues[1], {}),
 			make("create_queue", queues[2], {{"ordering", "'numbered'"}}),
 			make("create_queue", queues[3], {{"ordering", "'numbered'"}, {"max_attempts", "2"}}),
 			make("create_queue", queues[4], {{"backoff_jitter", "0.5"}})};
 }
 
-Move random_move(Random &random, World &world, int64_t now_us) {
+Move
+random_move(Random &random, World &world, int64_t now_us)
+{
 	std::string at = quoted(format_time(now_us));
 	auto row = [&](const std::vector<std::string> &ids) {
 		return "(SELECT outbox_id FROM {s}.pending WHERE outbox_id = " +
@@ -934,34 +1015,29 @@ Move random_move(Random &random, World &world, int64_t now_us) {
 		return "INSERT INTO {s}.attempts (outbox_id, attempt_no, state, completed_at, recorded_by, "
 			   "created_at) SELECT p.outbox_id, (SELECT coalesce(max(a.attempt_no), 0) + 1 FROM "
 			   "{s}.attempts a WHERE a.outbox_id = p.outbox_id), " +
-			   quoted(state) + ", " + (is_terminal ? at : "NULL") + ", 'by hand', " + at +
-			   " FROM " + row({id}) +
+			   quoted(state) + ", " + (is_terminal ? at : "NULL") + ", 'by hand', " + at + " FROM " + row({id}) +
 			   " p WHERE NOT EXISTS (SELECT FROM {s}.attempts a WHERE a.outbox_id = p.outbox_id "
 			   "AND a.state IN ('DISPATCHED', 'FAILED'))";
 	};
 
-	switch (random.weighted({45, 30, 5, 5, 4, 6, 6})) {
-	case 0:
-		return {"a lease expires",
-				update("lease_expires_at = " + quoted(world.past()), world.leased)};
-	case 1:
-		return {"a message falls due",
-				update("next_attempt_at = " + quoted(world.past()), world.pending)};
-	case 2:
-		return {"a message is put off",
-				update("next_attempt_at = " + quoted(world.future()), world.pending)};
-	case 3:
-		return {"the cached count grows",
-				update("attempt_count = attempt_count + 2", world.pending)};
-	case 4:
-		return {"an attempt is inserted", attempt("RETRYABLE", false)};
-	case 5:
-		return {"a terminal attempt is inserted",
-				attempt(random.pick({"FAILED", "DISPATCHED"}), true)};
-	default:
-		return {"pending rows with a terminal attempt are deleted",
-				"DELETE FROM {s}.pending WHERE outbox_id IN (SELECT p.outbox_id FROM {s}.pending p "
-				"WHERE EXISTS (SELECT FROM {s}.attempts a WHERE a.outbox_id = p.outbox_id AND "
-				"a.state IN ('DISPATCHED', 'FAILED')) FOR UPDATE OF p SKIP LOCKED)"};
+	switch (random.weighted({45, 30, 5, 5, 4, 6, 6}))
+	{
+		case 0:
+			return {"a lease expires", update("lease_expires_at = " + quoted(world.past()), world.leased)};
+		case 1:
+			return {"a message falls due", update("next_attempt_at = " + quoted(world.past()), world.pending)};
+		case 2:
+			return {"a message is put off", update("next_attempt_at = " + quoted(world.future()), world.pending)};
+		case 3:
+			return {"the cached count grows", update("attempt_count = attempt_count + 2", world.pending)};
+		case 4:
+			return {"an attempt is inserted", attempt("RETRYABLE", false)};
+		case 5:
+			return {"a terminal attempt is inserted", attempt(random.pick({"FAILED", "DISPATCHED"}), true)};
+		default:
+			return {"pending rows with a terminal attempt are deleted",
+					"DELETE FROM {s}.pending WHERE outbox_id IN (SELECT p.outbox_id FROM {s}.pending p "
+					"WHERE EXISTS (SELECT FROM {s}.attempts a WHERE a.outbox_id = p.outbox_id AND "
+					"a.state IN ('DISPATCHED', 'FAILED')) FOR UPDATE OF p SKIP LOCKED)"};
 	}
 }

@@ -20,11 +20,13 @@ public:
 	int between(int low, int high) { return low + below(high - low + 1); }
 	bool chance(int percent) { return below(100) < percent; }
 	template <typename List>
-	auto pick(const List &list) {
+	auto pick(const List &list)
+	{
 		return *std::next(std::begin(list), below(static_cast<int>(std::size(list))));
 	}
 	template <typename Item>
-	Item pick(std::initializer_list<Item> list) {
+	Item pick(std::initializer_list<Item> list)
+	{
 		return *(list.begin() + below(static_cast<int>(list.size())));
 	}
 	// An index, each as likely as its weight says.

@@ -42,29 +42,34 @@ constexpr View views[] = {
 	 "outbox_id, queue, event_id, created_at, died_at, error_code, error_message, attempts, "
 	 "worker_id, recorded_by, replay_of",
 	 "outbox_id", false},
-	{"operational_status", "outbox_id, queue, state, last_attempt_no, last_attempt_state",
-	 "outbox_id", false},
+	{"operational_status", "outbox_id, queue, state, last_attempt_no, last_attempt_state", "outbox_id", false},
 	{"status",
 	 "queue, paused, pending_count, due_unleased_count, leased_count, expired_lease_count, "
 	 "scheduled_count, dead_count",
 	 "queue", false},
 };
 
-std::string query(const View &view, const std::string &schema, const std::string &condition) {
+std::string
+query(const View &view, const std::string &schema, const std::string &condition)
+{
 	bool has_slack = schema == "model" && std::string(view.name) != "sequences";
 	std::string slack = has_slack ? "(extract(epoch FROM slack) * 1000000)::bigint" : "0";
 
-	return "SELECT " + std::string(view.columns) + ", " + slack + " AS slack FROM " + schema + "." +
-		   view.name + condition + " ORDER BY " + view.key;
+	return "SELECT " + std::string(view.columns) + ", " + slack + " AS slack FROM " + schema + "." + view.name +
+		   condition + " ORDER BY " + view.key;
 }
 
-std::string shown(const Cell &cell) {
+std::string
+shown(const Cell &cell)
+{
 	if (!cell)
 		return "NULL";
 	return cell->size() <= longest_cell ? *cell : cell->substr(0, longest_cell) + "...";
 }
 
-std::string shown(const std::vector<Column> &columns, const Row &row) {
+std::string
+shown(const std::vector<Column> &columns, const Row &row)
+{
 	std::string text;
 
 	for (size_t i = 0; i < row.size(); i++)
@@ -72,7 +77,9 @@ std::string shown(const std::vector<Column> &columns, const Row &row) {
 	return text;
 }
 
-bool agree(const Cell &extension, const Cell &model, bool is_time, int64_t slack_us) {
+bool
+agree(const Cell &extension, const Cell &model, bool is_time, int64_t slack_us)
+{
 	if (model == "*" || extension == model)
 		return true;
 	if (!is_time || !extension || !model)
@@ -84,19 +91,23 @@ bool agree(const Cell &extension, const Cell &model, bool is_time, int64_t slack
 }
 
 // The first column that differs, or -1.
-int differing(const std::vector<Column> &columns, const Row &extension, const Row &model,
-			  size_t count, int64_t slack_us) {
+int
+differing(const std::vector<Column> &columns, const Row &extension, const Row &model, size_t count, int64_t slack_us)
+{
 	for (size_t i = 0; i < count; i++)
 		if (!agree(extension[i], model[i], columns[i].is_time, slack_us))
 			return static_cast<int>(i);
 	return -1;
 }
 
-void compare_table(const std::string &name, const Answer &extension, const Answer &model) {
+void
+compare_table(const std::string &name, const Answer &extension, const Answer &model)
+{
 	size_t count = extension.columns.size() - 1; // the last is the slack
 	size_t rows = std::max(extension.rows.size(), model.rows.size());
 
-	for (size_t i = 0; i < rows; i++) {
+	for (size_t i = 0; i < rows; i++)
+	{
 		bool missing = i >= extension.rows.size() || i >= model.rows.size();
 		int column = missing ? 0
 							 : differing(extension.columns, extension.rows[i], model.rows[i], count,
@@ -106,18 +117,18 @@ void compare_table(const std::string &name, const Answer &extension, const Answe
 			continue;
 
 		auto row = [&](const Answer &answer) {
-			return i < answer.rows.size() ? shown(answer.columns, answer.rows[i])
-										  : std::string("no such row");
+			return i < answer.rows.size() ? shown(answer.columns, answer.rows[i]) : std::string("no such row");
 		};
 
-		throw Disagreement{name + " differ" +
-						   (missing ? "" : " in " + extension.columns[column].name) +
+		throw Disagreement{name + " differ" + (missing ? "" : " in " + extension.columns[column].name) +
 						   "\nextension: " + row(extension) + "\nmodel:     " + row(model)};
 	}
 }
 
 // The words with which the message of an SQLSTATE must begin.
-const char *first_word(const std::string &sqlstate) {
+const char *
+first_word(const std::string &sqlstate)
+{
 	if (sqlstate == "P7001")
 		return "ALREADY_TERMINAL";
 	if (sqlstate == "P7002")
@@ -133,7 +144,9 @@ const char *first_word(const std::string &sqlstate) {
 
 } // namespace
 
-std::string shown(const Answer &answer) {
+std::string
+shown(const Answer &answer)
+{
 	if (!answer.ok())
 		return answer.sqlstate + " " + answer.message;
 
@@ -144,10 +157,11 @@ std::string shown(const Answer &answer) {
 	return text;
 }
 
-void compare_answers(const Answer &extension, const Answer &model, int64_t slack_us) {
+void
+compare_answers(const Answer &extension, const Answer &model, int64_t slack_us)
+{
 	auto differ = [&](const std::string &how) {
-		throw Disagreement{how + "\nextension: " + shown(extension) +
-						   "\nmodel:     " + shown(model)};
+		throw Disagreement{how + "\nextension: " + shown(extension) + "\nmodel:     " + shown(model)};
 	};
 
 	if (extension.sqlstate != model.sqlstate)
@@ -160,34 +174,35 @@ void compare_answers(const Answer &extension, const Answer &model, int64_t slack
 			differ("answers differ in their columns");
 	if (extension.rows.size() != model.rows.size() || extension.affected != model.affected)
 		differ("answers differ in their number of rows");
-	for (size_t i = 0; i < extension.rows.size(); i++) {
-		int column = differing(extension.columns, extension.rows[i], model.rows[i],
-							   extension.columns.size(), slack_us);
+	for (size_t i = 0; i < extension.rows.size(); i++)
+	{
+		int column = differing(extension.columns, extension.rows[i], model.rows[i], extension.columns.size(), slack_us);
 
 		if (column >= 0)
-			differ("answers differ in row " + std::to_string(i + 1) + ", " +
-				   extension.columns[column].name);
+			differ("answers differ in row " + std::to_string(i + 1) + ", " + extension.columns[column].name);
 	}
 }
 
-std::vector<std::string> table_queries(const std::string &schema, bool with_views) {
+std::vector<std::string>
+table_queries(const std::string &schema, bool with_views)
+{
 	std::vector<std::string> result;
 
 	for (const View &table : tables)
-		result.push_back(
-			query(table, schema, table.is_growing ? " WHERE created_at >= $1::timestamptz" : ""));
+		result.push_back(query(table, schema, table.is_growing ? " WHERE created_at >= $1::timestamptz" : ""));
 	if (with_views)
 		for (const View &view : views)
 			result.push_back(query(view, schema, ""));
 	return result;
 }
 
-void compare_tables(const std::vector<Answer> &extension, const std::vector<Answer> &model,
-					const std::string &seen_by) {
-	for (size_t i = 0; i < extension.size(); i++) {
+void
+compare_tables(const std::vector<Answer> &extension, const std::vector<Answer> &model, const std::string &seen_by)
+{
+	for (size_t i = 0; i < extension.size(); i++)
+	{
 		const View &view = i < std::size(tables) ? tables[i] : views[i - std::size(tables)];
 
-		compare_table(std::string(view.name) + ", seen by " + seen_by + ",", extension[i],
-					  model[i]);
+		compare_table(std::string(view.name) + ", seen by " + seen_by + ",", extension[i], model[i]);
 	}
 }

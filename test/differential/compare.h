@@ -22,5 +22,4 @@ void compare_answers(const Answer &extension, const Answer &model, int64_t slack
 // The tables: pending, queues and sequences whole, of messages and attempts the rows
 // made since the time $1. with_views: the views as well.
 std::vector<std::string> table_queries(const std::string &schema, bool with_views);
-void compare_tables(const std::vector<Answer> &extension, const std::vector<Answer> &model,
-					const std::string &seen_by);
+void compare_tables(const std::vector<Answer> &extension, const std::vector<Answer> &model, const std::string &seen_by);

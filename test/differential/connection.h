@@ -46,8 +46,7 @@ public:
 
 	// Several statements in one round trip, each prepared when it comes for the first time.
 	// Those that have a parameter get this one.
-	std::vector<Answer> must_all(const std::vector<std::string> &statements,
-								 const std::string &parameter);
+	std::vector<Answer> must_all(const std::vector<std::string> &statements, const std::string &parameter);
 
 	void send(const std::string &sql);
 	bool ready(int timeout_ms); // waits at most so long for the answer

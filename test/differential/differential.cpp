@@ -59,9 +59,7 @@ struct Waiting {
 	int64_t slack_us;
 	std::set<int> blockers;
 
-	bool is_for_key() const {
-		return call.function.starts_with("enqueue") || call.function == "replay";
-	}
+	bool is_for_key() const { return call.function.starts_with("enqueue") || call.function == "replay"; }
 };
 
 struct Session {
@@ -116,8 +114,7 @@ private:
 	void control(int number, const std::string &sql);
 	void call(int number, const Call &call);
 	void wait(int number, const Call &call, int64_t sent_us, const std::set<int> &blockers);
-	void tell_model(int number, const Call &call, const Answer &extension, int64_t sent_us,
-					int64_t slack_us);
+	void tell_model(int number, const Call &call, const Answer &extension, int64_t sent_us, int64_t slack_us);
 	Answer model_answer(int number, const std::string &sql, const Answer &extension);
 	std::optional<Answer> end_of_wait();
 	void end_of_model_wait(const std::optional<Answer> &extension);
@@ -127,8 +124,7 @@ private:
 
 	std::optional<std::set<int>> blockers_of(Connection &connection, bool is_model);
 	bool ends(Connection &connection, bool is_model, std::set<int> *blockers);
-	void choose(int number, int64_t sent_us, int64_t slack_us, const Answer *answer,
-				const Call *call);
+	void choose(int number, int64_t sent_us, int64_t slack_us, const Answer *answer, const Call *call);
 	void learn(int number, const Call &call, const Answer &answer);
 	void count(const Call &call, const Answer &answer, bool waited);
 	int64_t clock();
@@ -138,11 +134,13 @@ private:
 	std::string name(int number) const;
 };
 
-Test::Test(uint64_t seed, bool trace) : random(seed), trace(trace) {
+Test::Test(uint64_t seed, bool trace) : random(seed), trace(trace)
+{
 	world.began_us = quiet_us = clock();
-	for (int i = 0; i < session_count; i++) {
-		std::string set = "SET TimeZone = " + quoted(zones[i]) +
-						  "; SET default_transaction_isolation = " + quoted(levels[i]);
+	for (int i = 0; i < session_count; i++)
+	{
+		std::string set =
+			"SET TimeZone = " + quoted(zones[i]) + "; SET default_transaction_isolation = " + quoted(levels[i]);
 
 		sessions[i].extension.must(set);
 		sessions[i].model.must("SET TimeZone = 'UTC'; SET model.session = " + std::to_string(i));
@@ -153,18 +151,22 @@ Test::Test(uint64_t seed, bool trace) : random(seed), trace(trace) {
 
 // ---- the clock, waits, and what the model is told
 
-int64_t Test::clock() {
+int64_t
+Test::clock()
+{
 	return parse_time(*observer.must("SELECT clock_timestamp()").rows[0][0]);
 }
 
 // The sessions of the same side that this one waits for.
-std::optional<std::set<int>> Test::blockers_of(Connection &connection, bool is_model) {
-	Answer answer = waits_observer.must("SELECT unnest(pg_blocking_pids(" +
-										std::to_string(connection.pid()) + "))");
+std::optional<std::set<int>>
+Test::blockers_of(Connection &connection, bool is_model)
+{
+	Answer answer = waits_observer.must("SELECT unnest(pg_blocking_pids(" + std::to_string(connection.pid()) + "))");
 	std::set<int> blockers;
 
 	for (const Row &row : answer.rows)
-		for (int i = 0; i < session_count; i++) {
+		for (int i = 0; i < session_count; i++)
+		{
 			Connection &other = is_model ? sessions[i].model : sessions[i].extension;
 
 			if (std::to_string(other.pid()) == *row[0])
@@ -176,13 +178,17 @@ std::optional<std::set<int>> Test::blockers_of(Connection &connection, bool is_m
 }
 
 // True: the answer is there. False: it waits for another session.
-bool Test::ends(Connection &connection, bool is_model, std::set<int> *blockers) {
+bool
+Test::ends(Connection &connection, bool is_model, std::set<int> *blockers)
+{
 	constexpr int look_every_ms = 3;
 
-	for (int waited_ms = 0; waited_ms < patience_ms; waited_ms += look_every_ms) {
+	for (int waited_ms = 0; waited_ms < patience_ms; waited_ms += look_every_ms)
+	{
 		if (connection.ready(look_every_ms))
 			return true;
-		if (auto found = blockers_of(connection, is_model)) {
+		if (auto found = blockers_of(connection, is_model))
+		{
 			*blockers = *found;
 			return false;
 		}
@@ -191,12 +197,16 @@ bool Test::ends(Connection &connection, bool is_model, std::set<int> *blockers) 
 }
 
 // Many reports in one call: several may wait.
-bool is_batch_of_reports(const Call &call) {
+bool
+is_batch_of_reports(const Call &call)
+{
 	return call.function == "complete_batch" || call.function == "complete_and_claim";
 }
 
 // Of the rows that tell of a choice.
-std::string as_uuid_array(const Answer *answer, const std::string &column) {
+std::string
+as_uuid_array(const Answer *answer, const std::string &column)
+{
 	int i = answer != nullptr && answer->ok() ? answer->column(column) : -1;
 	int kind = i < 0 ? -1 : answer->column("kind");
 	std::string text;
@@ -209,19 +219,20 @@ std::string as_uuid_array(const Answer *answer, const std::string &column) {
 	return "ARRAY[" + text + "]::uuid[]";
 }
 
-void Test::choose(int number, int64_t sent_us, int64_t slack_us, const Answer *answer,
-				  const Call *call) {
+void
+Test::choose(int number, int64_t sent_us, int64_t slack_us, const Answer *answer, const Call *call)
+{
 	std::string id_column = call != nullptr && call->function == "replay" ? "replay" : "outbox_id";
 
-	observer.must("UPDATE model.choices SET call_at = " + quoted(format_time(sent_us)) +
-				  ", slack = " + std::to_string(slack_us) +
-				  " * interval '1 microsecond', ids = " + as_uuid_array(answer, id_column) +
-				  ", tokens = " + as_uuid_array(answer, "lease_token") +
-				  " WHERE session = " + std::to_string(number));
+	observer.must("UPDATE model.choices SET call_at = " + quoted(format_time(sent_us)) + ", slack = " +
+				  std::to_string(slack_us) + " * interval '1 microsecond', ids = " + as_uuid_array(answer, id_column) +
+				  ", tokens = " + as_uuid_array(answer, "lease_token") + " WHERE session = " + std::to_string(number));
 }
 
 // Ids and tokens must be new; later calls are made of them.
-void Test::learn(int number, const Call &call, const Answer &answer) {
+void
+Test::learn(int number, const Call &call, const Answer &answer)
+{
 	if (!answer.ok())
 		return;
 
@@ -235,8 +246,10 @@ void Test::learn(int number, const Call &call, const Answer &answer) {
 			worker = value.substr(1, value.size() - 2);
 	for (size_t quote; (quote = worker.find("''")) != std::string::npos;)
 		worker.erase(quote, 1);
-	for (const Row &row : answer.rows) {
-		if (call.function == "replay" || (created >= 0 && row[created] == "t")) {
+	for (const Row &row : answer.rows)
+	{
+		if (call.function == "replay" || (created >= 0 && row[created] == "t"))
+		{
 			const std::string &made = *row[id];
 
 			if (!ids.insert(made).second)
@@ -244,12 +257,13 @@ void Test::learn(int number, const Call &call, const Answer &answer) {
 			if (made[14] != '7')
 				throw Disagreement{"the id " + made + " is no UUIDv7"};
 			if (made <= sessions[number].last_id)
-				throw Disagreement{"the id " + made + " is not greater than " +
-								   sessions[number].last_id + ", made before in this session"};
+				throw Disagreement{"the id " + made + " is not greater than " + sessions[number].last_id +
+								   ", made before in this session"};
 			sessions[number].last_id = made;
 			world.add_message(made);
 		}
-		if (token >= 0 && row[token]) {
+		if (token >= 0 && row[token])
+		{
 			if (!tokens.insert(*row[token]).second)
 				throw Disagreement{"the token " + *row[token] + " is not new"};
 			world.add_lease(*row[id], *row[token], worker);
@@ -259,14 +273,17 @@ void Test::learn(int number, const Call &call, const Answer &answer) {
 
 // ---- one call
 
-void Test::call(int number, const Call &call) {
+void
+Test::call(int number, const Call &call)
+{
 	Connection &extension = sessions[number].extension;
 	std::set<int> blockers;
 	int64_t sent_us = clock();
 
 	note(name(number) + ": " + call.sql("outbox"));
 	extension.send(call.sql("outbox"));
-	if (!ends(extension, false, &blockers)) {
+	if (!ends(extension, false, &blockers))
+	{
 		wait(number, call, sent_us, blockers);
 		return;
 	}
@@ -285,15 +302,18 @@ void Test::call(int number, const Call &call) {
 }
 
 // What the model has to know of the extension's answer.
-void Test::tell_model(int number, const Call &call, const Answer &extension, int64_t sent_us,
-					  int64_t slack_us) {
+void
+Test::tell_model(int number, const Call &call, const Answer &extension, int64_t sent_us, int64_t slack_us)
+{
 	if (call.is_bad && extension.ok())
 		throw Disagreement{"this should have been refused: " + shown(extension)};
 	learn(number, call, extension);
 	choose(number, sent_us, slack_us, &extension, &call);
 }
 
-Answer Test::model_answer(int number, const std::string &sql, const Answer &extension) {
+Answer
+Test::model_answer(int number, const std::string &sql, const Answer &extension)
+{
 	Connection &model = sessions[number].model;
 	std::set<int> blockers;
 
@@ -304,7 +324,9 @@ Answer Test::model_answer(int number, const std::string &sql, const Answer &exte
 }
 
 // The extension waits: then the model must.
-void Test::wait(int number, const Call &call, int64_t sent_us, const std::set<int> &blockers) {
+void
+Test::wait(int number, const Call &call, int64_t sent_us, const std::set<int> &blockers)
+{
 	Connection &model = sessions[number].model;
 	std::set<int> model_blockers;
 	// What a producer writes carries the time of its call. Workers report as of the moment
@@ -316,21 +338,23 @@ void Test::wait(int number, const Call &call, int64_t sent_us, const std::set<in
 	if (ends(model, true, &model_blockers))
 		throw Disagreement{"the extension waits, the model does not: " + shown(model.receive())};
 	// A batch wants several, in an order of its own.
-	if (call.function != "enqueue_batch" && !is_batch_of_reports(call) &&
-		model_blockers != blockers)
+	if (call.function != "enqueue_batch" && !is_batch_of_reports(call) && model_blockers != blockers)
 		throw Disagreement{"extension and model wait for different sessions"};
 	waiting = Waiting{number, call, sent_us, slack_us, blockers};
 	note(name(number) + " waits");
 }
 
 // After a statement of another session: has the extension's wait ended?
-std::optional<Answer> Test::end_of_wait() {
+std::optional<Answer>
+Test::end_of_wait()
+{
 	if (!waiting || !ends(sessions[waiting->session].extension, false, &waiting->blockers))
 		return std::nullopt;
 
 	Answer answer = sessions[waiting->session].extension.receive();
 
-	if (waiting->call.function == "complete" || waiting->call.function == "cancel") {
+	if (waiting->call.function == "complete" || waiting->call.function == "cancel")
+	{
 		waiting->sent_us = step_began_us;
 		waiting->slack_us = clock() - step_began_us;
 	}
@@ -342,7 +366,9 @@ std::optional<Answer> Test::end_of_wait() {
 }
 
 // ... and then, after the same statement of the model, the model's must have ended too.
-void Test::end_of_model_wait(const std::optional<Answer> &extension) {
+void
+Test::end_of_model_wait(const std::optional<Answer> &extension)
+{
 	if (!waiting)
 		return;
 
@@ -351,11 +377,9 @@ void Test::end_of_model_wait(const std::optional<Answer> &extension) {
 	bool has_ended = ends(model, true, &blockers);
 
 	if (has_ended && !extension)
-		throw Disagreement{"the model's wait has ended, the extension's goes on: " +
-						   shown(model.receive())};
+		throw Disagreement{"the model's wait has ended, the extension's goes on: " + shown(model.receive())};
 	if (extension && !has_ended)
-		throw Disagreement{"the extension's wait has ended, the model's goes on: " +
-						   shown(*extension)};
+		throw Disagreement{"the extension's wait has ended, the model's goes on: " + shown(*extension)};
 	if (!has_ended)
 		return;
 	note(name(waiting->session) + " has waited: " + waiting->call.function);
@@ -371,16 +395,18 @@ void Test::end_of_model_wait(const std::optional<Answer> &extension) {
 	waiting.reset();
 }
 
-void Test::rename_made_up(const Answer &extension, Answer &model) {
+void
+Test::rename_made_up(const Answer &extension, Answer &model)
+{
 	int id = model.column("outbox_id");
 
-	for (size_t i = 0; i < std::min(extension.rows.size(), model.rows.size()); i++) {
+	for (size_t i = 0; i < std::min(extension.rows.size(), model.rows.size()); i++)
+	{
 		Cell made_up = model.rows[i][id], chosen = extension.rows[i][id];
 
 		if (made_up == chosen || ids.contains(*made_up))
 			continue;
-		sessions[waiting->session].model.must("SELECT model.rename(" + quoted(*made_up) + ", " +
-											  quoted(*chosen) + ")");
+		sessions[waiting->session].model.must("SELECT model.rename(" + quoted(*made_up) + ", " + quoted(*chosen) + ")");
 		for (Row &row : model.rows)
 			if (row[id] == made_up)
 				row[id] = chosen;
@@ -390,16 +416,19 @@ void Test::rename_made_up(const Answer &extension, Answer &model) {
 // Rows of one call fall due one after the other, but in the model in the same moment. What
 // has been compared gets the extension's moments, so that later claims find its order; not
 // what another session holds.
-void Test::adopt_due_times(Connection &model, const Answer &extension, const Answer &rows) {
+void
+Test::adopt_due_times(Connection &model, const Answer &extension, const Answer &rows)
+{
 	int due = extension.column("next_attempt_at");
 	std::string values;
 
-	for (size_t i = 0; i < rows.rows.size(); i++) {
+	for (size_t i = 0; i < rows.rows.size(); i++)
+	{
 		const std::string &moment = *extension.rows[i][due];
 
 		if (parse_time(moment) != parse_time(*rows.rows[i][due]))
-			values += (values.empty() ? "(" : ", (") + quoted(*rows.rows[i][0]) + "::uuid, " +
-					  quoted(moment) + "::timestamptz)";
+			values += (values.empty() ? "(" : ", (") + quoted(*rows.rows[i][0]) + "::uuid, " + quoted(moment) +
+					  "::timestamptz)";
 	}
 	if (!values.empty())
 		model.must("UPDATE model.pending p SET next_attempt_at = v.due FROM (VALUES " + values +
@@ -409,20 +438,23 @@ void Test::adopt_due_times(Connection &model, const Answer &extension, const Ans
 
 // What a batch that waited rescheduled is due at a moment within the wait; that was checked.
 // Which moment matters to later claims: the model takes the extension's.
-void Test::adopt_due_times_of_batch(const Answer &extension) {
+void
+Test::adopt_due_times_of_batch(const Answer &extension)
+{
 	int due = extension.column("next_attempt_at");
 	int id = extension.column("outbox_id");
 
 	for (const Row &row : extension.rows)
 		if (row[due])
-			sessions[waiting->session].model.must(
-				"UPDATE model.pending SET next_attempt_at = " + quoted(*row[due]) +
-				" WHERE outbox_id = " + quoted(*row[id]));
+			sessions[waiting->session].model.must("UPDATE model.pending SET next_attempt_at = " + quoted(*row[due]) +
+												  " WHERE outbox_id = " + quoted(*row[id]));
 }
 
 // ---- transactions
 
-void Test::begin(int number) {
+void
+Test::begin(int number)
+{
 	Session &session = sessions[number];
 
 	session.level = random.weighted({50, 30, 20});
@@ -431,16 +463,18 @@ void Test::begin(int number) {
 	note(name(number) + ": BEGIN ISOLATION LEVEL " + levels[session.level]);
 	session.extension.must(std::string("BEGIN ISOLATION LEVEL ") + levels[session.level]);
 	session.model.must("BEGIN ISOLATION LEVEL READ COMMITTED");
-	if (session.level > 0) {
+	if (session.level > 0)
+	{
 		// The snapshot is taken here, so that what others commit from now on is not in it.
 		session.extension.must("SELECT pg_current_snapshot()");
-		session.model.must(
-			"SELECT set_config('model.snapshot', pg_current_snapshot()::text, true)");
+		session.model.must("SELECT set_config('model.snapshot', pg_current_snapshot()::text, true)");
 	}
 	counts["transaction"][levels[session.level]]++;
 }
 
-void Test::control(int number, const std::string &sql) {
+void
+Test::control(int number, const std::string &sql)
+{
 	note(name(number) + ": " + sql);
 
 	Answer extension = sessions[number].extension.run(sql);
@@ -453,7 +487,9 @@ void Test::control(int number, const std::string &sql) {
 
 // ---- steps
 
-bool Test::alone(int number) const {
+bool
+Test::alone(int number) const
+{
 	for (int i = 0; i < session_count; i++)
 		if (i != number && sessions[i].extension.in_transaction())
 			return false;
@@ -462,8 +498,11 @@ bool Test::alone(int number) const {
 
 // The same call that another session has made in its open transaction: the same key, token
 // or message.
-bool Test::repeat_of_another(int number) {
-	for (int other = 0; other < session_count; other++) {
+bool
+Test::repeat_of_another(int number)
+{
+	for (int other = 0; other < session_count; other++)
+	{
 		Session &session = sessions[other];
 
 		if (waiting || other == number || !session.made || !session.extension.in_transaction())
@@ -471,15 +510,14 @@ bool Test::repeat_of_another(int number) {
 
 		// Not what a session at its level could not have made itself.
 		std::string sql = session.made->sql("outbox");
-		bool has_two_keys = sql.find("idempotency_key") != std::string::npos &&
-							sql.find("event_id") != std::string::npos;
-		bool frees_several = is_batch_of_reports(*session.made) ||
-							 session.made->function == "release" ||
+		bool has_two_keys =
+			sql.find("idempotency_key") != std::string::npos && sql.find("event_id") != std::string::npos;
+		bool frees_several = is_batch_of_reports(*session.made) || session.made->function == "release" ||
 							 session.made->function == "repair_expired_leases";
 
 		// Not what only a session that was alone may do: see random_complete_and_claim.
-		bool frees_at_once = session.made->function == "complete_and_claim" &&
-							 sql.find("RETRYABLE") != std::string::npos;
+		bool frees_at_once =
+			session.made->function == "complete_and_claim" && sql.find("RETRYABLE") != std::string::npos;
 
 		if (has_two_keys || frees_at_once || (frees_several && sessions[number].level > 0))
 			continue;
@@ -489,65 +527,73 @@ bool Test::repeat_of_another(int number) {
 	return false;
 }
 
-void Test::random_call_of(int number) {
+void
+Test::random_call_of(int number)
+{
 	Session &session = sessions[number];
 
-	call(number,
-		 random_call(random, world,
-					 {.alone = alone(number),
-					  .may_wait = !waiting,
-					  .is_unobservable = session.extension.in_transaction() && session.level > 0}));
+	call(number, random_call(random, world,
+							 {.alone = alone(number),
+							  .may_wait = !waiting,
+							  .is_unobservable = session.extension.in_transaction() && session.level > 0}));
 }
 
-void Test::step_of(int number) {
+void
+Test::step_of(int number)
+{
 	Session &session = sessions[number];
 	Connection &extension = session.extension;
 
 	if (!extension.in_failed_transaction() && random.chance(20) && repeat_of_another(number))
 		return;
-	if (!extension.in_transaction()) {
+	if (!extension.in_transaction())
+	{
 		if (random.chance(35))
 			begin(number);
 		else
 			random_call_of(number);
 		return;
 	}
-	if (extension.in_failed_transaction() && random.chance(90)) {
+	if (extension.in_failed_transaction() && random.chance(90))
+	{
 		if (session.savepoints > 0 && random.chance(75))
 			control(number, "ROLLBACK TO SAVEPOINT s" + std::to_string(session.savepoints));
 		else
 			control(number, "ROLLBACK");
 		return;
 	}
-	switch (random.weighted({14, 6, session.savepoints < 2 ? 8 : 0, session.savepoints > 0 ? 8 : 0,
-							 session.savepoints > 0 ? 3 : 0, 65})) {
-	case 0:
-		control(number, "COMMIT");
-		break;
-	case 1:
-		control(number, "ROLLBACK");
-		break;
-	case 2:
-		control(number, "SAVEPOINT s" + std::to_string(session.savepoints + 1));
-		if (!extension.in_failed_transaction())
-			session.savepoints++;
-		break;
-	case 3:
-		// To any of them: those after it are gone.
-		session.savepoints = random.between(1, session.savepoints);
-		control(number, "ROLLBACK TO SAVEPOINT s" + std::to_string(session.savepoints));
-		break;
-	case 4:
-		control(number, "RELEASE SAVEPOINT s" + std::to_string(session.savepoints));
-		if (!extension.in_failed_transaction())
-			session.savepoints--;
-		break;
-	default:
-		random_call_of(number);
+	switch (random.weighted(
+		{14, 6, session.savepoints < 2 ? 8 : 0, session.savepoints > 0 ? 8 : 0, session.savepoints > 0 ? 3 : 0, 65}))
+	{
+		case 0:
+			control(number, "COMMIT");
+			break;
+		case 1:
+			control(number, "ROLLBACK");
+			break;
+		case 2:
+			control(number, "SAVEPOINT s" + std::to_string(session.savepoints + 1));
+			if (!extension.in_failed_transaction())
+				session.savepoints++;
+			break;
+		case 3:
+			// To any of them: those after it are gone.
+			session.savepoints = random.between(1, session.savepoints);
+			control(number, "ROLLBACK TO SAVEPOINT s" + std::to_string(session.savepoints));
+			break;
+		case 4:
+			control(number, "RELEASE SAVEPOINT s" + std::to_string(session.savepoints));
+			if (!extension.in_failed_transaction())
+				session.savepoints--;
+			break;
+		default:
+			random_call_of(number);
 	}
 }
 
-void Test::step_while_waiting() {
+void
+Test::step_while_waiting()
+{
 	int number = random.below(session_count);
 	bool is_blocker = waiting->blockers.contains(number);
 	int savepoints = sessions[number].savepoints;
@@ -557,14 +603,15 @@ void Test::step_while_waiting() {
 	if (is_blocker && !waiting->is_for_key() && (savepoints > 0 || random.chance(50)))
 		control(number, random.chance(60) ? "COMMIT" : "ROLLBACK");
 	else if (is_blocker && random.chance(50))
-		control(number, savepoints > 0 && random.chance(50)
-							? "ROLLBACK TO SAVEPOINT s" + std::to_string(savepoints)
-							: random.pick({"COMMIT", "ROLLBACK"}));
+		control(number, savepoints > 0 && random.chance(50) ? "ROLLBACK TO SAVEPOINT s" + std::to_string(savepoints)
+															: random.pick({"COMMIT", "ROLLBACK"}));
 	else
 		step_of(number);
 }
 
-void Test::move() {
+void
+Test::move()
+{
 	Move move = random_move(random, world, clock());
 	auto on = [&](const std::string &schema) {
 		std::string sql = move.sql;
@@ -581,13 +628,14 @@ void Test::move() {
 
 	// A row that another session has locked is passed by.
 	if (extension.affected != model.affected)
-		throw Disagreement{move.sql +
-						   "\nrows of the extension: " + std::to_string(extension.affected) +
+		throw Disagreement{move.sql + "\nrows of the extension: " + std::to_string(extension.affected) +
 						   "\nrows of the model: " + std::to_string(model.affected)};
 	counts["by hand"][move.kind + (extension.affected > 0 ? "" : ": none")]++;
 }
 
-void Test::step() {
+void
+Test::step()
+{
 	int acting = -1;
 
 	step_number++;
@@ -596,7 +644,8 @@ void Test::step() {
 		move();
 	else if (waiting)
 		step_while_waiting();
-	else {
+	else
+	{
 		acting = random.below(session_count);
 		step_of(acting);
 	}
@@ -606,7 +655,9 @@ void Test::step() {
 }
 
 // What everybody sees, and what the acting session sees of its own.
-void Test::compare(int acting, bool everything) {
+void
+Test::compare(int acting, bool everything)
+{
 	// No call spans a quiet moment: what is older is so on both sides, and was compared.
 	std::string since = everything ? "-infinity" : format_time(quiet_us);
 	std::vector<std::string> extension = table_queries("outbox", everything);
@@ -616,8 +667,7 @@ void Test::compare(int acting, bool everything) {
 	both.insert(both.end(), model.begin(), model.end());
 
 	std::vector<Answer> seen = observer.must_all(both, since);
-	std::vector<Answer> seen_of_model(seen.begin() + static_cast<long>(extension.size()),
-									  seen.end());
+	std::vector<Answer> seen_of_model(seen.begin() + static_cast<long>(extension.size()), seen.end());
 
 	seen.resize(extension.size());
 	compare_tables(seen, seen_of_model, "everybody");
@@ -627,7 +677,8 @@ void Test::compare(int acting, bool everything) {
 
 	world.pending.clear();
 	world.leased.clear();
-	for (const Row &row : seen[0].rows) {
+	for (const Row &row : seen[0].rows)
+	{
 		world.pending.push_back(*row[0]);
 		if (row[lease])
 			world.leased.push_back(*row[0]);
@@ -640,8 +691,7 @@ void Test::compare(int acting, bool everything) {
 
 	Session &session = sessions[acting];
 
-	if (!session.extension.in_transaction() || session.extension.in_failed_transaction() ||
-		session.level > 0)
+	if (!session.extension.in_transaction() || session.extension.in_failed_transaction() || session.level > 0)
 		return;
 
 	std::vector<Answer> own = session.extension.must_all(extension, since);
@@ -651,7 +701,9 @@ void Test::compare(int acting, bool everything) {
 	adopt_due_times(session.model, own[0], own_of_model[0]);
 }
 
-void Test::set_up() {
+void
+Test::set_up()
+{
 	// In dated partitions, or in the DEFAULT ones.
 	if (random.chance(50))
 		observer.must("SELECT * FROM outbox.maintain()");
@@ -660,12 +712,15 @@ void Test::set_up() {
 	compare(-1, true);
 }
 
-void Test::run(int steps) {
+void
+Test::run(int steps)
+{
 	// Rare outcomes may take more calls than that.
 	int most = steps < enough_steps ? steps : steps * 3;
 
 	set_up();
-	for (int next = steps; next <= most; next += steps_between_full_comparisons) {
+	for (int next = steps; next <= most; next += steps_between_full_comparisons)
+	{
 		while (step_number < next)
 			step();
 		count_ledger();
@@ -683,7 +738,9 @@ void Test::run(int steps) {
 	count_ledger();
 }
 
-void Test::count_ledger() {
+void
+Test::count_ledger()
+{
 	Answer ledger = observer.must("SELECT state::text || coalesce(' ' || error_code, ''), count(*) "
 								  "FROM outbox.attempts WHERE error_code IS NULL OR error_code "
 								  "NOT LIKE 'E_' GROUP BY 1");
@@ -694,14 +751,18 @@ void Test::count_ledger() {
 
 // ---- what is shown
 
-std::string Test::name(int number) const {
+std::string
+Test::name(int number) const
+{
 	const Session &session = sessions[number];
 
 	return "session " + std::to_string(number + 1) +
 		   (session.extension.in_transaction() ? " in " + std::string(levels[session.level]) : "");
 }
 
-void Test::note(const std::string &what) {
+void
+Test::note(const std::string &what)
+{
 	log.push_back("step " + std::to_string(step_number) + ", " + what);
 	if (log.size() > steps_shown)
 		log.pop_front();
@@ -709,7 +770,9 @@ void Test::note(const std::string &what) {
 		std::cout << "# " << log.back() << std::endl;
 }
 
-std::string Test::last_steps() const {
+std::string
+Test::last_steps() const
+{
 	std::string text;
 
 	for (const std::string &line : log)
@@ -718,7 +781,9 @@ std::string Test::last_steps() const {
 }
 
 // What one row of an answer means.
-std::string outcome(const Call &call, const Answer &answer, const Row &row) {
+std::string
+outcome(const Call &call, const Answer &answer, const Row &row)
+{
 	auto cell = [&](const char *column) -> Cell {
 		int i = answer.column(column);
 
@@ -742,7 +807,9 @@ std::string outcome(const Call &call, const Answer &answer, const Row &row) {
 	return "done";
 }
 
-void Test::count(const Call &call, const Answer &answer, bool waited) {
+void
+Test::count(const Call &call, const Answer &answer, bool waited)
+{
 	auto &of_function = counts[call.function];
 	int error = answer.column("error");
 	std::vector<std::string> outcomes;
@@ -754,7 +821,8 @@ void Test::count(const Call &call, const Answer &answer, bool waited) {
 	for (const Row &row : answer.rows)
 		if (error >= 0 && row[error])
 			counts["error"][*row[error]]++;
-	if (call.is_bad && answer.sqlstate != "25P02") {
+	if (call.is_bad && answer.sqlstate != "25P02")
+	{
 		of_function["refused"]++;
 		counts["bad argument"][answer.sqlstate]++;
 		return;
@@ -765,15 +833,19 @@ void Test::count(const Call &call, const Answer &answer, bool waited) {
 		outcomes.push_back("no row");
 	for (const Row &row : answer.rows)
 		outcomes.push_back(outcome(call, answer, row));
-	for (const std::string &what : outcomes) {
+	for (const std::string &what : outcomes)
+	{
 		of_function[what + suffix]++;
 		if (waited)
 			counts["after a wait"][what]++;
 	}
 }
 
-void Test::report(std::ostream &out) const {
-	for (const auto &[kind, outcomes] : counts) {
+void
+Test::report(std::ostream &out) const
+{
+	for (const auto &[kind, outcomes] : counts)
+	{
 		out << "# " << kind << ":";
 		for (const auto &[what, n] : outcomes)
 			out << (what == outcomes.begin()->first ? " " : ", ") << what << " " << n;
@@ -783,7 +855,9 @@ void Test::report(std::ostream &out) const {
 }
 
 // What a run of thousands of steps must have met, or it proves less than it says.
-std::vector<std::string> Test::not_covered() const {
+std::vector<std::string>
+Test::not_covered() const
+{
 	static const std::map<std::string, std::vector<std::string>> wanted = {
 		{"enqueue", {"created", "created with a number", "duplicate", "refused"}},
 		{"enqueue_batch", {"created", "created with a number", "duplicate", "refused"}},
@@ -791,8 +865,8 @@ std::vector<std::string> Test::not_covered() const {
 		{"claim", {"leased", "leased after attempts", "no row", "refused"}},
 		{"complete", {"DISPATCHED", "FAILED", "RETRYABLE", "P7002", "P7003", "refused"}},
 		{"complete_batch",
-		 {"DISPATCHED", "FAILED", "RETRYABLE", "P7002", "P7002 with what was recorded", "P7003",
-		  "22004", "22023", "refused"}},
+		 {"DISPATCHED", "FAILED", "RETRYABLE", "P7002", "P7002 with what was recorded", "P7003", "22004", "22023",
+		  "refused"}},
 		{"complete_and_claim",
 		 {"DISPATCHED", "FAILED", "RETRYABLE", "P7002", "P7002 with what was recorded", "leased",
 		  "leased after attempts", "no row", "refused"}},
@@ -809,12 +883,9 @@ std::vector<std::string> Test::not_covered() const {
 		{"backoff", {"done"}},
 		{"after a wait", {"created", "created with a number", "duplicate", "P7002", "done"}},
 		{"bad argument", {"22004", "22023", "0A000", "P7004"}},
-		{"error",
-		 {"P7001", "P7002", "P7003", "P7004", "P7005", "22004", "22023", "42710", "55006",
-		  "55P03"}},
+		{"error", {"P7001", "P7002", "P7003", "P7004", "P7005", "22004", "22023", "42710", "55006", "55P03"}},
 		{"transaction",
-		 {"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "COMMIT", "ROLLBACK",
-		  "ROLLBACK TO SAVEPOINT"}},
+		 {"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "COMMIT", "ROLLBACK", "ROLLBACK TO SAVEPOINT"}},
 		{"ledger",
 		 {"DISPATCHED", "FAILED CANCELLED", "FAILED LEASE_EXPIRED", "FAILED RETRIES_EXHAUSTED",
 		  "ZOMBIE_REQUEUE LEASE_EXPIRED"}},
@@ -828,17 +899,23 @@ std::vector<std::string> Test::not_covered() const {
 	return missing;
 }
 
-uint64_t number_from(const char *variable, uint64_t otherwise) {
+uint64_t
+number_from(const char *variable, uint64_t otherwise)
+{
 	const char *value = std::getenv(variable);
 
 	return value != nullptr && *value != '\0' ? std::strtoull(value, nullptr, 10) : otherwise;
 }
 
-void print_indented(const std::string &text) {
+void
+print_indented(const std::string &text)
+{
 	std::string line;
 
-	for (char c : text + "\n") {
-		if (c != '\n') {
+	for (char c : text + "\n")
+	{
+		if (c != '\n')
+		{
 			line += c;
 			continue;
 		}
@@ -848,7 +925,9 @@ void print_indented(const std::string &text) {
 }
 
 // Exit status: 0 agreed, 1 disagreed, 2 the run itself failed, 3 agreed but met too little.
-int run() {
+int
+run()
+{
 	uint64_t seed = number_from("SEED", std::random_device()());
 	uint64_t steps = number_from("STEPS", 5000);
 
@@ -858,17 +937,23 @@ int run() {
 	std::string failure;
 	int status = 0;
 
-	try {
+	try
+	{
 		test.run(static_cast<int>(steps));
-	} catch (const Disagreement &disagreement) {
+	}
+	catch (const Disagreement &disagreement)
+	{
 		status = 1;
 		failure = "extension and model disagree: " + disagreement.what;
-	} catch (const std::exception &error) {
+	}
+	catch (const std::exception &error)
+	{
 		status = 2;
 		failure = error.what();
 	}
 	test.report(std::cout);
-	if (status == 0) {
+	if (status == 0)
+	{
 		if (steps < static_cast<uint64_t>(enough_steps))
 			return 0;
 
@@ -887,10 +972,15 @@ int run() {
 
 } // namespace
 
-int main() {
-	try {
+int
+main()
+{
+	try
+	{
 		return run();
-	} catch (const std::exception &error) {
+	}
+	catch (const std::exception &error)
+	{
 		std::cerr << error.what() << "\n";
 		return 2;
 	}

@@ -31,23 +31,25 @@ namespace {
 using Rows = std::vector<std::vector<std::string>>;
 
 struct Function {
-	std::string name;	// qualified, quoted
+	std::string name; // qualified, quoted
 	bool is_procedure;
 	std::vector<std::string> argument_names, argument_types;
 	size_t required;
 };
 
 struct Result {
-	std::string sqlstate, message;	// empty: it succeeded
+	std::string sqlstate, message; // empty: it succeeded
 	std::vector<std::string> columns;
 	Rows rows;
 };
 
 const std::vector<std::string> extensions = {"outbox", "outbox_payment", "outbox_m10"};
-const char *const timeout = "SET statement_timeout = '300ms'";	// of calls that wait for another session, or for ever
+const char *const timeout = "SET statement_timeout = '300ms'"; // of calls that wait for another session, or for ever
 const char *const leaks[] = {"leak", "still active", "not closed", "alloc set", "chunk", "you don't own", "TRAP"};
 
-std::string join(const std::vector<std::string> &parts, const char *separator) {
+std::string
+join(const std::vector<std::string> &parts, const char *separator)
+{
 	std::string result;
 
 	for (const std::string &part : parts)
@@ -57,7 +59,8 @@ std::string join(const std::vector<std::string> &parts, const char *separator) {
 
 class Session {
 public:
-	explicit Session(int number) : number(number), conn(PQconnectdb("application_name=fuzz")) {
+	explicit Session(int number) : number(number), conn(PQconnectdb("application_name=fuzz"))
+	{
 		if (PQstatus(conn) != CONNECTION_OK)
 			throw std::runtime_error(PQerrorMessage(conn));
 		PQsetNoticeReceiver(conn, notice, this);
@@ -68,21 +71,27 @@ public:
 	Result run(const std::string &sql);
 	Result must(const std::string &sql);
 	// From here on no statement times out, as this one may.
-	void let_finish() { while (run("SET statement_timeout = 0").sqlstate == "57014") ; }
+	void let_finish()
+	{
+		while (run("SET statement_timeout = 0").sqlstate == "57014")
+			;
+	}
 	PGTransactionStatusType status() const { return PQtransactionStatus(conn); }
 
-	std::string faults;	// what it was told of
+	std::string faults; // what it was told of
 
 private:
 	int number;
 	PGconn *conn;
-	std::deque<std::string> said;	// since the last BEGIN
+	std::deque<std::string> said; // since the last BEGIN
 
 	static void notice(void *session, const PGresult *result);
 	void fault(const std::string &what);
 };
 
-void Session::fault(const std::string &what) {
+void
+Session::fault(const std::string &what)
+{
 	faults += what + "\n";
 	std::printf("# session %d: %s\n", number, what.c_str());
 	for (const std::string &sql : said)
@@ -90,7 +99,9 @@ void Session::fault(const std::string &what) {
 	std::fflush(stdout);
 }
 
-void Session::notice(void *session, const PGresult *result) {
+void
+Session::notice(void *session, const PGresult *result)
+{
 	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
 	std::string message = text != nullptr ? text : "";
 
@@ -99,7 +110,9 @@ void Session::notice(void *session, const PGresult *result) {
 			static_cast<Session *>(session)->fault("warned: " + message);
 }
 
-Result Session::run(const std::string &sql) {
+Result
+Session::run(const std::string &sql)
+{
 	Result answer;
 	PGresult *result;
 
@@ -107,7 +120,8 @@ Result Session::run(const std::string &sql) {
 		said.clear();
 	said.push_back(sql);
 	result = PQexec(conn, sql.c_str());
-	if (PQresultStatus(result) == PGRES_FATAL_ERROR || PQresultStatus(result) == PGRES_BAD_RESPONSE) {
+	if (PQresultStatus(result) == PGRES_FATAL_ERROR || PQresultStatus(result) == PGRES_BAD_RESPONSE)
+	{
 		const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
 
 		answer.sqlstate = state != nullptr ? state : "connection lost";
@@ -117,7 +131,8 @@ Result Session::run(const std::string &sql) {
 	}
 	for (int i = 0; i < PQnfields(result); i++)
 		answer.columns.push_back(PQfname(result, i));
-	for (int i = 0; i < PQntuples(result); i++) {
+	for (int i = 0; i < PQntuples(result); i++)
+	{
 		answer.rows.emplace_back();
 		for (int j = 0; j < PQnfields(result); j++)
 			answer.rows.back().push_back(PQgetvalue(result, i, j));
@@ -128,7 +143,9 @@ Result Session::run(const std::string &sql) {
 	return answer;
 }
 
-Result Session::must(const std::string &sql) {
+Result
+Session::must(const std::string &sql)
+{
 	Result result = run(sql);
 
 	if (!result.sqlstate.empty())
@@ -138,7 +155,8 @@ Result Session::must(const std::string &sql) {
 
 class Fuzzer {
 public:
-	explicit Fuzzer(unsigned seed) : values(seed) {
+	explicit Fuzzer(unsigned seed) : values(seed)
+	{
 		for (int i = 0; i < 3; i++)
 			sessions.push_back(std::make_unique<Session>(i));
 		prepare();
@@ -158,7 +176,7 @@ private:
 	std::vector<std::unique_ptr<Session>> sessions;
 	std::vector<Function> functions;
 	std::vector<std::string> views, settings, queues;
-	std::map<std::string, std::map<std::string, long>> outcomes;	// of each function: SQLSTATE, how often
+	std::map<std::string, std::map<std::string, long>> outcomes; // of each function: SQLSTATE, how often
 	long steps = 0;
 
 	void prepare();
@@ -171,30 +189,44 @@ private:
 	std::string inside();
 };
 
-void Fuzzer::prepare() {
+void
+Fuzzer::prepare()
+{
 	Session &session = *sessions[0];
-	std::string members = "(SELECT objid FROM pg_depend JOIN pg_extension e ON e.oid = refobjid WHERE deptype = 'e' AND "
-						  "refclassid = 'pg_extension'::regclass AND extname LIKE 'outbox%' AND classid = ";
+	std::string members =
+		"(SELECT objid FROM pg_depend JOIN pg_extension e ON e.oid = refobjid WHERE deptype = 'e' AND "
+		"refclassid = 'pg_extension'::regclass AND extname LIKE 'outbox%' AND classid = ";
 
 	session.must("SET client_min_messages = error");
 	for (const std::string &name : extensions)
 		session.must("CREATE EXTENSION IF NOT EXISTS " + name);
-	session.must("SET search_path = ''");	// all names come out qualified
-	for (const char *name : {"ingest", "executor", "operator", "nobody"}) {
+	session.must("SET search_path = ''"); // all names come out qualified
+	for (const char *name : {"ingest", "executor", "operator", "nobody"})
+	{
 		std::string role = std::string("fuzz_") + name;
 
 		session.run("CREATE ROLE " + role);
 		session.run("GRANT outbox_" + std::string(name) + " TO " + role);
 	}
 	session.must("SELECT outbox.maintain()");
-	session.must("SELECT outbox.create_queue('numbered', ordering => 'numbered'), outbox.create_queue('fast', repair_delay => '0', max_attempts => 2)");
-	for (const auto &row : session.must("SELECT format('%I.%I', pronamespace::regnamespace::text, proname), prokind = 'p', pronargs - pronargdefaults, "
-			"coalesce(array_to_string(proargnames[1:pronargs], ','), ''), "
-			"(SELECT coalesce(string_agg(format_type(a, NULL), ';' ORDER BY i), '') FROM unnest(proargtypes::oid[]) WITH ORDINALITY u (a, i)) "
-			"FROM pg_proc WHERE oid IN " + members + "'pg_proc'::regclass) AND prorettype NOT IN ('trigger'::regtype, 'event_trigger'::regtype) ORDER BY 1, 4, 5").rows) {
+	session.must(
+		"SELECT outbox.create_queue('numbered', ordering => 'numbered'), outbox.create_queue('fast', repair_delay => '0', max_attempts => 2)");
+	for (
+		const auto &row :
+		session
+			.must(
+				"SELECT format('%I.%I', pronamespace::regnamespace::text, proname), prokind = 'p', pronargs - pronargdefaults, "
+				"coalesce(array_to_string(proargnames[1:pronargs], ','), ''), "
+				"(SELECT coalesce(string_agg(format_type(a, NULL), ';' ORDER BY i), '') FROM unnest(proargtypes::oid[]) WITH ORDINALITY u (a, i)) "
+				"FROM pg_proc WHERE oid IN " +
+				members +
+				"'pg_proc'::regclass) AND prorettype NOT IN ('trigger'::regtype, 'event_trigger'::regtype) ORDER BY 1, 4, 5")
+			.rows)
+	{
 		Function function{row[0], row[1] == "t", {}, {}, std::stoul(row[2])};
 		auto split = [](const std::string &text, char by, std::vector<std::string> *parts) {
-			for (size_t at = 0; at < text.size();) {
+			for (size_t at = 0; at < text.size();)
+			{
 				size_t end = std::min(text.find(by, at), text.size());
 
 				parts->push_back(text.substr(at, end - at));
@@ -207,14 +239,24 @@ void Fuzzer::prepare() {
 		function.argument_names.resize(function.argument_types.size());
 		functions.push_back(function);
 	}
-	for (const auto &row : session.must("SELECT oid::regclass FROM pg_class WHERE relkind IN ('v', 'r', 'p') AND oid IN " + members + "'pg_class'::regclass) ORDER BY 1::text").rows)
+	for (const auto &row : session
+							   .must("SELECT oid::regclass FROM pg_class WHERE relkind IN ('v', 'r', 'p') AND oid IN " +
+									 members + "'pg_class'::regclass) ORDER BY 1::text")
+							   .rows)
 		views.push_back(row[0]);
-	for (const auto &row : session.must("SELECT format_type(t.oid, NULL), t.typcategory, CASE WHEN t.typcategory = 'A' THEN format_type(t.typelem, NULL) ELSE '' END, "
-			"(SELECT coalesce(string_agg(enumlabel, ',' ORDER BY enumsortorder), '') FROM pg_enum WHERE enumtypid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END) "
-			"FROM pg_type t WHERE typisdefined").rows) {
+	for (
+		const auto &row :
+		session
+			.must(
+				"SELECT format_type(t.oid, NULL), t.typcategory, CASE WHEN t.typcategory = 'A' THEN format_type(t.typelem, NULL) ELSE '' END, "
+				"(SELECT coalesce(string_agg(enumlabel, ',' ORDER BY enumsortorder), '') FROM pg_enum WHERE enumtypid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END) "
+				"FROM pg_type t WHERE typisdefined")
+			.rows)
+	{
 		Type type{row[0], row[1][0], row[2], {}};
 
-		for (size_t at = 0; at < row[3].size();) {
+		for (size_t at = 0; at < row[3].size();)
+		{
 			size_t end = std::min(row[3].find(',', at), row[3].size());
 
 			type.labels.push_back(row[3].substr(at, end - at));
@@ -223,9 +265,11 @@ void Fuzzer::prepare() {
 		values.types[type.name] = type;
 	}
 	// Of the whole server's settings, those that a session may set.
-	for (const auto &row : session.must("SELECT name FROM pg_settings WHERE name LIKE 'outbox.%' AND context = 'user' ORDER BY 1").rows)
+	for (const auto &row :
+		 session.must("SELECT name FROM pg_settings WHERE name LIKE 'outbox.%' AND context = 'user' ORDER BY 1").rows)
 		settings.push_back(row[0]);
-	for (auto &each : sessions) {
+	for (auto &each : sessions)
+	{
 		each->must(timeout);
 		each->must("SET client_min_messages = warning");
 	}
@@ -233,7 +277,9 @@ void Fuzzer::prepare() {
 }
 
 // What there is to be named.
-void Fuzzer::look() {
+void
+Fuzzer::look()
+{
 	Session watcher(-1);
 
 	watcher.must("SET lock_timeout = '300ms'");
@@ -243,7 +289,8 @@ void Fuzzer::look() {
 		values.ids.push_back(row[0]);
 	// Those of the extensions come back when they were dropped.
 	for (const std::string &queue : queues)
-		watcher.run("SELECT outbox.create_queue(" + quoted(queue) + ") WHERE NOT EXISTS (SELECT FROM outbox.queues WHERE queue = " + quoted(queue) + ")");
+		watcher.run("SELECT outbox.create_queue(" + quoted(queue) +
+					") WHERE NOT EXISTS (SELECT FROM outbox.queues WHERE queue = " + quoted(queue) + ")");
 	for (const auto &row : watcher.must("SELECT queue FROM outbox.queues ORDER BY queue LIMIT 50").rows)
 		values.queues.push_back(row[0]);
 	if (queues.empty())
@@ -251,11 +298,16 @@ void Fuzzer::look() {
 }
 
 // A claim's answer, whoever gave it.
-void Fuzzer::learn(const Result &result) {
-	auto column = [&](const char *name) { return std::find(result.columns.begin(), result.columns.end(), name) - result.columns.begin(); };
+void
+Fuzzer::learn(const Result &result)
+{
+	auto column = [&](const char *name) {
+		return std::find(result.columns.begin(), result.columns.end(), name) - result.columns.begin();
+	};
 	size_t id = column("outbox_id"), token = column("lease_token"), number = column("id");
 
-	for (const auto &row : result.rows) {
+	for (const auto &row : result.rows)
+	{
 		if (id < row.size() && token < row.size() && !row[token].empty())
 			values.leases.push_back({row[id], row[token], values.worker});
 		if (number < row.size() && !row[number].empty())
@@ -267,20 +319,25 @@ void Fuzzer::learn(const Result &result) {
 		values.numbers.erase(values.numbers.begin(), values.numbers.end() - 30);
 }
 
-std::string Fuzzer::arguments(const Function &function) {
+std::string
+Fuzzer::arguments(const Function &function)
+{
 	size_t all = function.argument_types.size();
 	size_t positional = values.below(all + 1);
 	std::vector<std::string> parts;
 
 	values.begin_call();
-	for (size_t i = 0; i < all; i++) {
+	for (size_t i = 0; i < all; i++)
+	{
 		std::string value;
 
 		if (i >= function.required && values.once_in(i >= positional ? 2 : 12))
 			positional = std::min(positional, i);
-		else {
+		else
+		{
 			value = values.argument(function.argument_names[i], function.argument_types[i], i >= function.required);
-			if (value.empty()) {
+			if (value.empty())
+			{
 				positional = std::min(positional, i);
 				continue;
 			}
@@ -292,22 +349,45 @@ std::string Fuzzer::arguments(const Function &function) {
 	return join(parts, ", ");
 }
 
-void Fuzzer::call(Session &session) {
+void
+Fuzzer::call(Session &session)
+{
 	const Function &function = values.one_of(functions);
 	std::string called = function.name + "(" + arguments(function) + ")";
 	std::string sql;
 	Result result;
 
-	switch (function.is_procedure ? 99 : values.below(12)) {
-	case 99: sql = "CALL " + called; break;
-	case 0: sql = "SELECT " + called; break;
-	case 1: sql = "SELECT " + called + " FROM generate_series(1, 3)"; break;
-	case 2: sql = "SELECT " + called + " LIMIT 1"; break;
-	case 3: sql = "SELECT (" + called + ").* FROM generate_series(1, 2)"; break;
-	case 4: sql = "DO $do$ BEGIN PERFORM " + called + "; EXCEPTION WHEN OTHERS THEN PERFORM " + called + "; END $do$"; break;
-	case 5: sql = "DECLARE c" + std::to_string(values.below(1000)) + " CURSOR FOR SELECT " + called + " FROM generate_series(1, 3)"; break;
-	case 6: sql = "WITH a AS MATERIALIZED (SELECT " + called + "), b AS MATERIALIZED (SELECT " + called + ") SELECT * FROM a, b"; break;
-	default: sql = "SELECT * FROM " + called; break;
+	switch (function.is_procedure ? 99 : values.below(12))
+	{
+		case 99:
+			sql = "CALL " + called;
+			break;
+		case 0:
+			sql = "SELECT " + called;
+			break;
+		case 1:
+			sql = "SELECT " + called + " FROM generate_series(1, 3)";
+			break;
+		case 2:
+			sql = "SELECT " + called + " LIMIT 1";
+			break;
+		case 3:
+			sql = "SELECT (" + called + ").* FROM generate_series(1, 2)";
+			break;
+		case 4:
+			sql = "DO $do$ BEGIN PERFORM " + called + "; EXCEPTION WHEN OTHERS THEN PERFORM " + called + "; END $do$";
+			break;
+		case 5:
+			sql = "DECLARE c" + std::to_string(values.below(1000)) + " CURSOR FOR SELECT " + called +
+				  " FROM generate_series(1, 3)";
+			break;
+		case 6:
+			sql = "WITH a AS MATERIALIZED (SELECT " + called + "), b AS MATERIALIZED (SELECT " + called +
+				  ") SELECT * FROM a, b";
+			break;
+		default:
+			sql = "SELECT * FROM " + called;
+			break;
 	}
 	result = session.run(sql);
 	if (result.sqlstate.empty() && sql.compare(0, 7, "DECLARE") == 0)
@@ -318,42 +398,95 @@ void Fuzzer::call(Session &session) {
 }
 
 // Statements that come between calls, in no transaction and in one.
-std::string Fuzzer::outside() {
-	static const std::vector<std::string> begins = {"BEGIN", "BEGIN", "BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ", "BEGIN ISOLATION LEVEL SERIALIZABLE",
-		"BEGIN READ ONLY", "BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE", "BEGIN ISOLATION LEVEL READ UNCOMMITTED"};
-	static const std::vector<std::string> roles = {"SET ROLE fuzz_ingest", "SET ROLE fuzz_executor", "SET ROLE fuzz_operator", "RESET ROLE", "RESET ROLE", "RESET ROLE",
-		"RESET ROLE", "RESET ROLE", "RESET ROLE", "RESET ROLE", "RESET ROLE", "SET ROLE fuzz_nobody"};
-	static const std::vector<std::string> others = {"SET force_parallel_mode = on", "RESET force_parallel_mode", "SET timezone = 'Asia/Kathmandu'", "SET timezone = 'UTC'",
-		"SET datestyle = 'German'", "SET datestyle = 'ISO'", "SET intervalstyle = 'sql_standard'", "SET search_path = outbox, public", "SET search_path = ''", "RESET search_path",
-		"SET default_transaction_read_only = on", "SET default_transaction_read_only = off", "SET bytea_output = 'escape'", "SET synchronous_commit = off", "SET plan_cache_mode = force_generic_plan",
-		"SET work_mem = '64kB'", "RESET work_mem", "SET enable_indexscan = off", "RESET enable_indexscan"};
+std::string
+Fuzzer::outside()
+{
+	static const std::vector<std::string> begins = {"BEGIN",
+													"BEGIN",
+													"BEGIN",
+													"BEGIN ISOLATION LEVEL REPEATABLE READ",
+													"BEGIN ISOLATION LEVEL SERIALIZABLE",
+													"BEGIN READ ONLY",
+													"BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE",
+													"BEGIN ISOLATION LEVEL READ UNCOMMITTED"};
+	static const std::vector<std::string> roles = {"SET ROLE fuzz_ingest",
+												   "SET ROLE fuzz_executor",
+												   "SET ROLE fuzz_operator",
+												   "RESET ROLE",
+												   "RESET ROLE",
+												   "RESET ROLE",
+												   "RESET ROLE",
+												   "RESET ROLE",
+												   "RESET ROLE",
+												   "RESET ROLE",
+												   "RESET ROLE",
+												   "SET ROLE fuzz_nobody"};
+	static const std::vector<std::string> others = {"SET force_parallel_mode = on",
+													"RESET force_parallel_mode",
+													"SET timezone = 'Asia/Kathmandu'",
+													"SET timezone = 'UTC'",
+													"SET datestyle = 'German'",
+													"SET datestyle = 'ISO'",
+													"SET intervalstyle = 'sql_standard'",
+													"SET search_path = outbox, public",
+													"SET search_path = ''",
+													"RESET search_path",
+													"SET default_transaction_read_only = on",
+													"SET default_transaction_read_only = off",
+													"SET bytea_output = 'escape'",
+													"SET synchronous_commit = off",
+													"SET plan_cache_mode = force_generic_plan",
+													"SET work_mem = '64kB'",
+													"RESET work_mem",
+													"SET enable_indexscan = off",
+													"RESET enable_indexscan"};
 
-	switch (values.below(8)) {
-	case 0: return values.one_of(roles);
-	case 1: return values.one_of(others);
-	case 2:
-		if (!settings.empty() && values.once_in(2))
-			return "SET " + values.one_of(settings) + " = " + (values.once_in(2) ? "on" : "off");
-		return values.once_in(4) ? "COMMIT PREPARED 'fuzz" + std::to_string(values.below(4)) + "'" : "ROLLBACK PREPARED 'fuzz" + std::to_string(values.below(4)) + "'";
-	default: return values.one_of(begins);
+	switch (values.below(8))
+	{
+		case 0:
+			return values.one_of(roles);
+		case 1:
+			return values.one_of(others);
+		case 2:
+			if (!settings.empty() && values.once_in(2))
+				return "SET " + values.one_of(settings) + " = " + (values.once_in(2) ? "on" : "off");
+			return values.once_in(4) ? "COMMIT PREPARED 'fuzz" + std::to_string(values.below(4)) + "'"
+									 : "ROLLBACK PREPARED 'fuzz" + std::to_string(values.below(4)) + "'";
+		default:
+			return values.one_of(begins);
 	}
 }
 
-std::string Fuzzer::inside() {
+std::string
+Fuzzer::inside()
+{
 	std::string savepoint = "s" + std::to_string(values.below(3));
 
-	switch (values.below(14)) {
-	case 0: case 1: return "SAVEPOINT " + savepoint;
-	case 2: case 3: return "ROLLBACK TO " + savepoint;
-	case 4: return "RELEASE " + savepoint;
-	case 5: return "PREPARE TRANSACTION 'fuzz" + std::to_string(values.below(4)) + "'";
-	case 6: return "SET LOCAL ROLE fuzz_executor";
-	case 7: case 8: return "ROLLBACK";
-	default: return "COMMIT";
+	switch (values.below(14))
+	{
+		case 0:
+		case 1:
+			return "SAVEPOINT " + savepoint;
+		case 2:
+		case 3:
+			return "ROLLBACK TO " + savepoint;
+		case 4:
+			return "RELEASE " + savepoint;
+		case 5:
+			return "PREPARE TRANSACTION 'fuzz" + std::to_string(values.below(4)) + "'";
+		case 6:
+			return "SET LOCAL ROLE fuzz_executor";
+		case 7:
+		case 8:
+			return "ROLLBACK";
+		default:
+			return "COMMIT";
 	}
 }
 
-void Fuzzer::step() {
+void
+Fuzzer::step()
+{
 	Session &session = *sessions[values.below(sessions.size())];
 	PGTransactionStatusType status = session.status();
 
@@ -371,18 +504,25 @@ void Fuzzer::step() {
 
 // Of each session, by memory context, between transactions. What the server's caches hold is
 // left out: it grows with what was looked at.
-std::vector<Fuzzer::Contexts> Fuzzer::memory() {
+std::vector<Fuzzer::Contexts>
+Fuzzer::memory()
+{
 	std::vector<Contexts> all;
 
-	for (auto &session : sessions) {
+	for (auto &session : sessions)
+	{
 		Contexts &contexts = all.emplace_back();
 
 		if (session->status() != PQTRANS_IDLE)
 			session->run("ROLLBACK");
 		session->let_finish();
 		session->must("RESET ROLE");
-		for (const auto &row : session->must("SELECT name, sum(used_bytes) FROM pg_backend_memory_contexts "
-				"WHERE name <> 'CacheMemoryContext' AND parent IS DISTINCT FROM 'CacheMemoryContext' GROUP BY 1").rows)
+		for (const auto &row :
+			 session
+				 ->must(
+					 "SELECT name, sum(used_bytes) FROM pg_backend_memory_contexts "
+					 "WHERE name <> 'CacheMemoryContext' AND parent IS DISTINCT FROM 'CacheMemoryContext' GROUP BY 1")
+				 .rows)
 			contexts[row[0]] = std::stol(row[1]);
 		session->must(timeout);
 	}
@@ -390,14 +530,18 @@ std::vector<Fuzzer::Contexts> Fuzzer::memory() {
 }
 
 // The greatest growth of a session.
-long Fuzzer::growth(const std::vector<Contexts> &before) {
+long
+Fuzzer::growth(const std::vector<Contexts> &before)
+{
 	std::vector<Contexts> after = memory();
 	long most = 0;
 
-	for (size_t i = 0; i < after.size(); i++) {
+	for (size_t i = 0; i < after.size(); i++)
+	{
 		long sum = 0;
 
-		for (const auto &[name, bytes] : after[i]) {
+		for (const auto &[name, bytes] : after[i])
+		{
 			auto old = before[i].find(name);
 			long grown = bytes - (old != before[i].end() ? old->second : 0);
 
@@ -410,10 +554,13 @@ long Fuzzer::growth(const std::vector<Contexts> &before) {
 	return most;
 }
 
-void Fuzzer::end() {
+void
+Fuzzer::end()
+{
 	Session &session = *sessions[0];
 
-	for (auto &each : sessions) {
+	for (auto &each : sessions)
+	{
 		if (each->status() != PQTRANS_IDLE)
 			each->run("ROLLBACK");
 		each->let_finish();
@@ -424,8 +571,11 @@ void Fuzzer::end() {
 		session.run("ROLLBACK PREPARED 'fuzz" + std::to_string(i) + "'");
 }
 
-void Fuzzer::report() {
-	for (const auto &[name, states] : outcomes) {
+void
+Fuzzer::report()
+{
+	for (const auto &[name, states] : outcomes)
+	{
 		std::vector<std::string> parts;
 
 		for (const auto &[state, n] : states)
@@ -437,7 +587,9 @@ void Fuzzer::report() {
 			std::printf("# never succeeded: %s\n", function.name.c_str());
 }
 
-std::string Fuzzer::faults() const {
+std::string
+Fuzzer::faults() const
+{
 	std::string all;
 
 	for (const auto &session : sessions)
@@ -446,18 +598,23 @@ std::string Fuzzer::faults() const {
 }
 
 int failures;
-void tap(int number, bool ok, const char *name) {
+void
+tap(int number, bool ok, const char *name)
+{
 	failures += !ok;
 	std::printf("%s %d - %s\n", ok ? "ok" : "not ok", number, name);
 }
 
-void run(unsigned seed, int seconds) {
+void
+run(unsigned seed, int seconds)
+{
 	using clock = std::chrono::steady_clock;
 	Fuzzer fuzzer(seed);
 	auto until = [](clock::time_point end, Fuzzer &fuzzer) {
 		long n = 0;
 
-		while (clock::now() < end && fuzzer.faults().empty()) {
+		while (clock::now() < end && fuzzer.faults().empty())
+		{
 			fuzzer.step();
 			n++;
 		}
@@ -479,12 +636,17 @@ void run(unsigned seed, int seconds) {
 
 } // namespace
 
-int main(int argc, char **argv) {
+int
+main(int argc, char **argv)
+{
 	if (argc != 3)
 		return 2;
-	try {
+	try
+	{
 		run(static_cast<unsigned>(std::strtoul(argv[1], nullptr, 10)), std::atoi(argv[2]));
-	} catch (const std::exception &e) {
+	}
+	catch (const std::exception &e)
+	{
 		std::printf("# %s\nnot ok 1 - no internal error, no warning of a leak\n", e.what());
 		return 1;
 	}

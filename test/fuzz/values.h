@@ -13,10 +13,10 @@ struct Lease {
 };
 
 struct Type {
-	std::string name;			// as SQL says it
-	char category;				// pg_type.typcategory
-	std::string element;		// of an array: its type's name, else empty
-	std::vector<std::string> labels;	// of an enum
+	std::string name;                // as SQL says it
+	char category;                   // pg_type.typcategory
+	std::string element;             // of an array: its type's name, else empty
+	std::vector<std::string> labels; // of an enum
 };
 
 class Values {
@@ -25,12 +25,16 @@ public:
 
 	size_t below(size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); }
 	bool once_in(size_t n) { return below(n) == 0; }
-	template <typename T> const T &one_of(const std::vector<T> &all) { return all[below(all.size())]; }
+	template <typename T>
+	const T &one_of(const std::vector<T> &all)
+	{
+		return all[below(all.size())];
+	}
 
 	// What is known of the database.
 	std::vector<Lease> leases;
 	std::vector<std::string> ids, queues, numbers;
-	std::string worker;		// that the last call named
+	std::string worker; // that the last call named
 	std::map<std::string, Type> types;
 
 	// Before the arguments of a call: whether it is to be one that makes sense, and of what.
@@ -41,7 +45,7 @@ public:
 private:
 	std::mt19937 random;
 	bool sensible = false;
-	size_t length = 0;	// of all arrays of the call
+	size_t length = 0; // of all arrays of the call
 	Lease lease;
 
 	std::string text();

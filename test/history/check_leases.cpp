@@ -6,14 +6,17 @@
 
 namespace {
 
-void check_attempts(const Facts &facts, const Message &message, Violations &found) {
+void
+check_attempts(const Facts &facts, const Message &message, Violations &found)
+{
 	auto at = facts.attempts.find(message.id);
 	auto ceiling = facts.ceilings.find(message.queue);
 	int64_t expected = 0;
 	int terminal = 0;
 
 	if (at != facts.attempts.end())
-		for (const Attempt &attempt : at->second) {
+		for (const Attempt &attempt : at->second)
+		{
 			if (attempt.number != ++expected)
 				found.push_back({"ledger", "attempts do not count 1, 2, 3 ...", {message.id}});
 			terminal += attempt.terminal();
@@ -26,44 +29,49 @@ void check_attempts(const Facts &facts, const Message &message, Violations &foun
 		found.push_back({"ledger", "more attempts than max_attempts", {message.id}});
 }
 
-bool is_report(const Attempt &attempt) {
+bool
+is_report(const Attempt &attempt)
+{
 	return !attempt.lost() && !attempt.cancelled();
 }
 
-bool may_become(const std::string &asked, const Attempt &attempt) {
-	return asked == attempt.state || (asked == "RETRYABLE" && attempt.state == "FAILED" &&
-									  attempt.error_code == "RETRIES_EXHAUSTED");
+bool
+may_become(const std::string &asked, const Attempt &attempt)
+{
+	return asked == attempt.state ||
+		   (asked == "RETRYABLE" && attempt.state == "FAILED" && attempt.error_code == "RETRIES_EXHAUSTED");
 }
 
-void check_accepted(const Facts &facts, const Reported &report, Violations &found) {
+void
+check_accepted(const Facts &facts, const Reported &report, Violations &found)
+{
 	const Attempt *attempt = facts.attempt_number(report.id, report.number);
 
 	if (!report.accepted() || !report.done())
 		return;
 	if (attempt == nullptr || attempt->reference != report.reference)
+		found.push_back({"reports", "an accepted report is not in the ledger", {report.id, report.token}});
+	else if (attempt->token != report.token || attempt->worker != report.worker || attempt->state != report.recorded)
 		found.push_back(
-			{"reports", "an accepted report is not in the ledger", {report.id, report.token}});
-	else if (attempt->token != report.token || attempt->worker != report.worker ||
-			 attempt->state != report.recorded)
-		found.push_back({"reports",
-						 "the ledger holds a report otherwise than it was answered",
-						 {report.id, report.token}});
+			{"reports", "the ledger holds a report otherwise than it was answered", {report.id, report.token}});
 }
 
 // What a refused report is told of the attempt under its token.
-void check_told(const Facts &facts, const Reported &report, Violations &found) {
+void
+check_told(const Facts &facts, const Reported &report, Violations &found)
+{
 	const Attempt *attempt = facts.attempt_number(report.id, report.number);
 
 	if (report.refused.empty() || report.number == 0 || !report.done())
 		return;
 	if (attempt == nullptr || attempt->token != report.token || attempt->state != report.recorded)
-		found.push_back({"reports",
-						 "a refused report was told of an attempt that is not there",
-						 {report.id, report.token}});
+		found.push_back(
+			{"reports", "a refused report was told of an attempt that is not there", {report.id, report.token}});
 }
 
-void check_cause(const Attempt &attempt,
-				 const std::map<std::string, const Reported *> &by_reference, Violations &found) {
+void
+check_cause(const Attempt &attempt, const std::map<std::string, const Reported *> &by_reference, Violations &found)
+{
 	auto report = by_reference.find(attempt.reference);
 	std::vector<std::string> about = {attempt.id, attempt.token};
 
@@ -74,35 +82,39 @@ void check_cause(const Attempt &attempt,
 	else if (report->second->certainly_not())
 		found.push_back({"reports", "a report is in the ledger that was not committed", about});
 	else if (report->second->id != attempt.id || report->second->token != attempt.token ||
-			 report->second->worker != attempt.worker ||
-			 !may_become(report->second->state, attempt))
+			 report->second->worker != attempt.worker || !may_become(report->second->state, attempt))
 		found.push_back({"reports", "the ledger holds a report otherwise than it was made", about});
 }
 
-void check_cancels(const Facts &facts, Violations &found) {
+void
+check_cancels(const Facts &facts, Violations &found)
+{
 	std::map<std::string, const Cancelled *> by_reason;
 
-	for (const Cancelled &one : facts.cancelled) {
+	for (const Cancelled &one : facts.cancelled)
+	{
 		const Attempt *attempt = facts.attempt_number(one.id, one.number);
 
 		by_reason[one.reason] = &one;
-		if (one.done() && one.number > 0 &&
-			(attempt == nullptr || attempt->error_message != one.reason))
+		if (one.done() && one.number > 0 && (attempt == nullptr || attempt->error_message != one.reason))
 			found.push_back({"reports", "a cancelled message has no such attempt", {one.id}});
 	}
 	for (const auto &[id, attempts] : facts.attempts)
 		for (const Attempt &attempt : attempts)
-			if (attempt.cancelled() && (by_reason.count(attempt.error_message) == 0 ||
-										by_reason[attempt.error_message]->certainly_not()))
+			if (attempt.cancelled() &&
+				(by_reason.count(attempt.error_message) == 0 || by_reason[attempt.error_message]->certainly_not()))
 				found.push_back({"reports", "nobody cancelled this message", {id}});
 }
 
-void check_repairs(const Facts &facts, Violations &found) {
-	for (const Repaired &one : facts.repaired) {
+void
+check_repairs(const Facts &facts, Violations &found)
+{
+	for (const Repaired &one : facts.repaired)
+	{
 		const Attempt *attempt = facts.attempt_number(one.id, one.number);
 
-		if (one.done() && (attempt == nullptr || !attempt->lost() || attempt->state != one.state ||
-						   attempt->worker != one.lost_by))
+		if (one.done() &&
+			(attempt == nullptr || !attempt->lost() || attempt->state != one.state || attempt->worker != one.lost_by))
 			found.push_back({"reports", "a repair is not in the ledger", {one.id}});
 	}
 }
@@ -127,10 +139,13 @@ struct Story {
 
 using Stories = std::map<std::string, Story>; // by token
 
-Stories stories_of(const Facts &facts, Violations &found) {
+Stories
+stories_of(const Facts &facts, Violations &found)
+{
 	Stories stories;
 
-	for (const Leased &lease : facts.leased) {
+	for (const Leased &lease : facts.leased)
+	{
 		Story &story = stories[lease.token];
 
 		if (story.lease != nullptr)
@@ -145,17 +160,18 @@ Stories stories_of(const Facts &facts, Violations &found) {
 	for (const Reported &one : facts.reported)
 		if (one.accepted() && one.done())
 			stories[one.token].uses.push_back({&one, "report"});
-	for (const Changed &one : facts.renewed) {
+	for (const Changed &one : facts.renewed)
+	{
 		Story &story = stories[one.token];
 
-		story.renewed_maybe |=
-			!one.certainly_not() && one.refused.empty() && !(one.answered && one.done());
+		story.renewed_maybe |= !one.certainly_not() && one.refused.empty() && !(one.answered && one.done());
 		if (!one.accepted() || !one.done())
 			continue;
 		story.uses.push_back({&one, "renewal"});
 		story.expires = std::max(story.expires, one.expires);
 	}
-	for (const Changed &one : facts.released) {
+	for (const Changed &one : facts.released)
+	{
 		Story &story = stories[one.token];
 
 		story.released_maybe |= !one.certainly_not() && one.refused.empty();
@@ -171,7 +187,8 @@ Stories stories_of(const Facts &facts, Violations &found) {
 // began to commit after it had been told that he had.
 class Forgotten {
 public:
-	explicit Forgotten(const Facts &of) : facts(of) {
+	explicit Forgotten(const Facts &of) : facts(of)
+	{
 		for (const Enqueued &one : facts.enqueued)
 			if (one.done() && one.created)
 				durable.push_back(one.transaction);
@@ -180,7 +197,8 @@ public:
 				durable.push_back(one.transaction);
 	}
 
-	bool may_be(const Leased &lease) const {
+	bool may_be(const Leased &lease) const
+	{
 		if (!lease.transaction->async)
 			return false;
 		return std::any_of(facts.crashes.begin(), facts.crashes.end(), [&](const Crash &crash) {
@@ -192,20 +210,23 @@ private:
 	const Facts &facts;
 	std::vector<const Transaction *> durable;
 
-	bool is_durable(const Leased &lease, const Crash &crash) const {
+	bool is_durable(const Leased &lease, const Crash &crash) const
+	{
 		return std::any_of(durable.begin(), durable.end(), [&](const Transaction *other) {
 			return other->commit_asked >= lease.transaction->ended && other->ended <= crash.from;
 		});
 	}
 };
 
-void check_end(const Story &story, const Facts &facts, const Forgotten &forgotten,
-			   Violations &found) {
+void
+check_end(const Story &story, const Facts &facts, const Forgotten &forgotten, Violations &found)
+{
 	const Leased &lease = *story.lease;
 	std::vector<std::string> about = {lease.id, lease.token};
 	size_t ends = story.attempts.size() + static_cast<size_t>(story.releases);
 
-	if (lease.certainly_not()) {
+	if (lease.certainly_not())
+	{
 		if (ends > 0 || !story.uses.empty())
 			found.push_back({"leases", "a lease that was rolled back changed something", about});
 		return;
@@ -220,39 +241,42 @@ void check_end(const Story &story, const Facts &facts, const Forgotten &forgotte
 			found.push_back({"leases", "an attempt under another's token", about});
 }
 
-void check_times(const Story &story, const Facts &facts, Violations &found) {
+void
+check_times(const Story &story, const Facts &facts, Violations &found)
+{
 	std::vector<std::string> about = {story.lease->id, story.lease->token};
 
 	for (const Attempt *attempt : story.attempts)
-		if (attempt->lost() && attempt->created_at < story.expires &&
-			!facts.stepped_near(attempt->created_at) && !facts.stepped_near(story.expires))
+		if (attempt->lost() && attempt->created_at < story.expires && !facts.stepped_near(attempt->created_at) &&
+			!facts.stepped_near(story.expires))
 			found.push_back({"leases", "a lease was taken back before its time", about});
 	if (story.renewed_maybe)
 		return;
-	for (const Use &use : story.uses) {
+	for (const Use &use : story.uses)
+	{
 		int64_t asked = facts.server_time(use.effect->call->asked);
 
 		if (asked >= story.expires && !facts.stepped_during(*use.effect->call))
-			found.push_back(
-				{"leases", "a " + use.verb + " was accepted though the lease was over", about});
+			found.push_back({"leases", "a " + use.verb + " was accepted though the lease was over", about});
 	}
 }
 
 // Two leases of one message, of which the second was asked for when the first was certain.
-void check_pair(const Story &first, const Story &second, Violations &found) {
+void
+check_pair(const Story &first, const Story &second, Violations &found)
+{
 	std::vector<std::string> about = {first.lease->id, first.lease->token, second.lease->token};
 
 	for (const Use &use : first.uses)
 		if (use.effect->call->asked > second.lease->call->answered)
-			found.push_back({"leases",
-							 "a stale token was accepted: a " + use.verb + " after the next lease",
-							 about});
-	if (!first.attempts.empty() && !second.attempts.empty() &&
-		first.attempts[0]->number >= second.attempts[0]->number)
+			found.push_back({"leases", "a stale token was accepted: a " + use.verb + " after the next lease", about});
+	if (!first.attempts.empty() && !second.attempts.empty() && first.attempts[0]->number >= second.attempts[0]->number)
 		found.push_back({"leases", "two leases at a time: the later one ended first", about});
 }
 
-void check_pairs(const Stories &stories, Violations &found) {
+void
+check_pairs(const Stories &stories, Violations &found)
+{
 	std::map<std::string, std::vector<const Story *>> by_message;
 
 	for (const auto &[token, story] : stories)
@@ -266,39 +290,40 @@ void check_pairs(const Stories &stories, Violations &found) {
 }
 
 // Tokens of the ledger that nobody was told of: from claims whose answer was lost.
-void check_untold(const History &history, const Stories &stories, Violations &found) {
+void
+check_untold(const History &history, const Stories &stories, Violations &found)
+{
 	std::map<std::string, int64_t> possible;
 
 	for (const Transaction &transaction : history.transactions)
 		for (const Call &call : transaction.calls)
-			if (call.fields.has("batch") && call.answered == never &&
-				transaction.outcome != Outcome::undone)
+			if (call.fields.has("batch") && call.answered == never && transaction.outcome != Outcome::undone)
 				possible[call.fields.text("worker")] += call.fields.number("batch");
-	for (const auto &[token, story] : stories) {
+	for (const auto &[token, story] : stories)
+	{
 		if (story.lease != nullptr || story.attempts.empty())
 			continue;
 		if (--possible[story.attempts[0]->worker] < 0)
-			found.push_back(
-				{"leases", "nobody was given this lease", {story.attempts[0]->id, token}});
+			found.push_back({"leases", "nobody was given this lease", {story.attempts[0]->id, token}});
 	}
 }
 
 // From when a queue was certainly paused until somebody began to resume it. One whose answer
 // was lost may have resumed it at any time after.
-std::vector<std::pair<int64_t, int64_t>> pauses_of(const History &history,
-												   const std::string &queue) {
+std::vector<std::pair<int64_t, int64_t>>
+pauses_of(const History &history, const std::string &queue)
+{
 	std::vector<const Call *> calls;
 	std::vector<std::pair<int64_t, int64_t>> pauses;
 	const Call *paused = nullptr;
 
 	for (const Transaction &transaction : history.transactions)
 		for (const Call &call : transaction.calls)
-			if ((call.verb == "pause" || call.verb == "resume") &&
-				call.fields.text("queue") == queue)
+			if ((call.verb == "pause" || call.verb == "resume") && call.fields.text("queue") == queue)
 				calls.push_back(&call);
-	std::sort(calls.begin(), calls.end(),
-			  [](const Call *a, const Call *b) { return a->asked < b->asked; });
-	for (const Call *call : calls) {
+	std::sort(calls.begin(), calls.end(), [](const Call *a, const Call *b) { return a->asked < b->asked; });
+	for (const Call *call : calls)
+	{
 		if (call->verb == "resume" && call->answered == never)
 			return pauses;
 		if (call->verb == "resume" && paused != nullptr)
@@ -308,41 +333,47 @@ std::vector<std::pair<int64_t, int64_t>> pauses_of(const History &history,
 	return pauses;
 }
 
-void check_pauses(const Facts &facts, const History &history, Violations &found) {
-	for (const char *queue : {"plain", "numbered"}) {
+void
+check_pauses(const Facts &facts, const History &history, Violations &found)
+{
+	for (const char *queue : {"plain", "numbered"})
+	{
 		auto pauses = pauses_of(history, queue);
 
 		for (const Leased &lease : facts.leased)
 			for (auto [from, until] : pauses)
-				if (lease.queue == queue && lease.call->asked > from &&
-					lease.call->answered < until)
-					found.push_back(
-						{"leases", "a lease of a paused queue", {lease.id, lease.token}});
+				if (lease.queue == queue && lease.call->asked > from && lease.call->answered < until)
+					found.push_back({"leases", "a lease of a paused queue", {lease.id, lease.token}});
 	}
 }
 
-void check_batches(const History &history, Violations &found) {
+void
+check_batches(const History &history, Violations &found)
+{
 	for (const Transaction &transaction : history.transactions)
-		for (const Call &call : transaction.calls) {
+		for (const Call &call : transaction.calls)
+		{
 			std::set<std::string> ids;
 			int64_t leases = 0;
 
 			if (!call.fields.has("batch"))
 				continue;
 			for (const Fields &row : call.rows)
-				if (row.has("token")) {
+				if (row.has("token"))
+				{
 					leases++;
 					ids.insert(row.text("id"));
 				}
 			if (leases > call.fields.number("batch") || static_cast<int64_t>(ids.size()) < leases)
-				found.push_back(
-					{"leases", "more leases than asked, or a message twice", {transaction.name()}});
+				found.push_back({"leases", "more leases than asked, or a message twice", {transaction.name()}});
 		}
 }
 
 } // namespace
 
-void check_ledger(const Facts &facts, Violations &found) {
+void
+check_ledger(const Facts &facts, Violations &found)
+{
 	for (const auto &[id, message] : facts.messages)
 		check_attempts(facts, message, found);
 	for (const auto &[id, attempts] : facts.attempts)
@@ -350,10 +381,13 @@ void check_ledger(const Facts &facts, Violations &found) {
 			found.push_back({"ledger", "attempts without their message", {id}});
 }
 
-void check_reports(const Facts &facts, Violations &found) {
+void
+check_reports(const Facts &facts, Violations &found)
+{
 	std::map<std::string, const Reported *> by_reference;
 
-	for (const Reported &report : facts.reported) {
+	for (const Reported &report : facts.reported)
+	{
 		by_reference[report.reference] = &report;
 		check_accepted(facts, report, found);
 		check_told(facts, report, found);
@@ -366,12 +400,15 @@ void check_reports(const Facts &facts, Violations &found) {
 	check_repairs(facts, found);
 }
 
-void check_leases(const Facts &facts, const History &history, Violations &found) {
+void
+check_leases(const Facts &facts, const History &history, Violations &found)
+{
 	Stories stories = stories_of(facts, found);
 	Forgotten forgotten(facts);
 
 	for (const auto &[token, story] : stories)
-		if (story.lease != nullptr) {
+		if (story.lease != nullptr)
+		{
 			check_end(story, facts, forgotten, found);
 			check_times(story, facts, found);
 		}
@@ -381,7 +418,9 @@ void check_leases(const Facts &facts, const History &history, Violations &found)
 	check_batches(history, found);
 }
 
-Violations check(History &history) {
+Violations
+check(History &history)
+{
 	Facts facts = facts_of(history);
 	Violations found;
 

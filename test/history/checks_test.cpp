@@ -144,13 +144,17 @@ struct Edit {
 	std::string from, to;
 };
 
-std::string edited(const std::vector<Edit> &edits) {
+std::string
+edited(const std::vector<Edit> &edits)
+{
 	std::istringstream in(right);
 	std::string line, text;
 	std::vector<bool> used(edits.size());
 
-	while (std::getline(in, line)) {
-		for (size_t i = 0; i < edits.size(); i++) {
+	while (std::getline(in, line))
+	{
+		for (size_t i = 0; i < edits.size(); i++)
+		{
 			size_t at = line.find(edits[i].from);
 
 			if (at == std::string::npos)
@@ -164,21 +168,24 @@ std::string edited(const std::vector<Edit> &edits) {
 	return text;
 }
 
-Violations check_text(std::string text) {
+Violations
+check_text(std::string text)
+{
 	std::replace(text.begin(), text.end(), ' ', '\t');
 
 	std::istringstream in(text);
 	std::vector<Event> events = read_events(in);
 
-	std::stable_sort(events.begin(), events.end(),
-					 [](const Event &a, const Event &b) { return a.at < b.at; });
+	std::stable_sort(events.begin(), events.end(), [](const Event &a, const Event &b) { return a.at < b.at; });
 
 	History history = history_of(events);
 
 	return check(history);
 }
 
-std::string told(const Violations &found) {
+std::string
+told(const Violations &found)
+{
 	std::string text;
 
 	for (const Violation &one : found)
@@ -193,13 +200,16 @@ struct Case {
 	const char *expected; // of what is told; nothing: all is right
 };
 
-void PrintTo(const Case &one, std::ostream *out) {
+void
+PrintTo(const Case &one, std::ostream *out)
+{
 	*out << one.name;
 }
 
 class Checks : public testing::TestWithParam<Case> {};
 
-TEST_P(Checks, Say) {
+TEST_P(Checks, Say)
+{
 	const Case &one = GetParam();
 	std::string found = told(check_text(edited(one.edits) + one.more));
 
@@ -211,15 +221,9 @@ TEST_P(Checks, Say) {
 
 const Case messages[] = {
 	{"Right", {}, "", ""},
-	{"Lost",
-	 {{"message id=m1", ""}, {"id=m1 no=1 reference", ""}},
-	 "",
-	 "a committed message is lost"},
+	{"Lost", {{"message id=m1", ""}, {"id=m1 no=1 reference", ""}}, "", "a committed message is lost"},
 	{"LostPrepared", {{"message id=m5", ""}}, "", "a committed message is lost"},
-	{"RolledBackIsThere",
-	 {},
-	 "2000 d 0 message id=m3 queue=plain tag=t3\n",
-	 "there that was not committed"},
+	{"RolledBackIsThere", {}, "2000 d 0 message id=m3 queue=plain tag=t3\n", "there that was not committed"},
 	{"SavepointIsThere",
 	 {{"15 p2 1 commit", "14 p2 1 undone from=1\n15 p2 1 commit"}},
 	 "",
@@ -242,14 +246,8 @@ const Case messages[] = {
 	 {{"15 p2 1 commit", "42 p2 1 commit"}, {"16 p2 1 ended", "43 p2 1 ended"}},
 	 "",
 	 "before its commit"},
-	{"SeenBeforeCommitPrepared",
-	 {{"27 f 1", "42 f 1"}, {"28 f 1", "43 f 1"}},
-	 "",
-	 "before its commit"},
-	{"OtherPayload",
-	 {{"id=m1 n=1 tag=t1 token=k1", "id=m1 n=1 tag=t2 token=k1"}},
-	 "",
-	 "got another payload"},
+	{"SeenBeforeCommitPrepared", {{"27 f 1", "42 f 1"}, {"28 f 1", "43 f 1"}}, "", "before its commit"},
+	{"OtherPayload", {{"id=m1 n=1 tag=t1 token=k1", "id=m1 n=1 tag=t2 token=k1"}}, "", "got another payload"},
 	{"Pending", {{"attempt created_at=42", "pending id=m1"}}, "", "did not end"},
 	{"Left", {}, "1999 d 0 left id=m1\n", "next claim did not return it"},
 	// Nobody was told how it ended: both ways are right, but not half of each.
@@ -269,10 +267,7 @@ const Case messages[] = {
 	 {{"1115 w 5 ended", ""}, {"id=m6 no=1 reference=w:6", "id=m6 no=1 reference=w:7"}},
 	 "",
 	 "only a part of a transaction"},
-	{"UnknownNotCommitted",
-	 {{"15 p2 1 commit", ""}, {"16 p2 1 ended", ""}},
-	 "",
-	 "there that was not committed"},
+	{"UnknownNotCommitted", {{"15 p2 1 commit", ""}, {"16 p2 1 ended", ""}}, "", "there that was not committed"},
 };
 
 const Case keys_numbers_replays[] = {
@@ -280,10 +275,7 @@ const Case keys_numbers_replays[] = {
 	 {{"created=0 id=m4", "created=1 id=m9"}},
 	 "2000 d 0 message id=m9 key=k queue=plain tag=t4b\n",
 	 "keys: two messages of k"},
-	{"OtherAnswer",
-	 {{"created=0 id=m4", "created=0 id=m1"}},
-	 "",
-	 "k was answered with a message that is not its own"},
+	{"OtherAnswer", {{"created=0 id=m4", "created=0 id=m1"}}, "", "k was answered with a message that is not its own"},
 	{"AnswerOfNothing",
 	 {{"created=0 id=m4", "created=0 id=m3"}},
 	 "",
@@ -300,10 +292,7 @@ const Case keys_numbers_replays[] = {
 	 {},
 	 "2000 d 0 message id=m7 number=4 partition_key=a queue=numbered replay_of=m5 tag=t5\n",
 	 "replayed twice"},
-	{"NobodyReplayed",
-	 {{"50 o 2 call id=m5", "50 o 2 call id=m1"}},
-	 "",
-	 "nobody asked for this replay"},
+	{"NobodyReplayed", {{"50 o 2 call id=m5", "50 o 2 call id=m1"}}, "", "nobody asked for this replay"},
 	{"ReplayUndone",
 	 {{"51 o 2 ok n=1", "51 o 2 error n=1 sqlstate=57014"}},
 	 "",
@@ -327,8 +316,7 @@ const Case ledger_reports[] = {
 	 "",
 	 "an accepted report is not in the ledger"},
 	{"OtherState",
-	 {{"45 w 3 row id=m2 n=1 no=1 recorded=RETRYABLE",
-	   "45 w 3 row id=m2 n=1 no=1 recorded=FAILED"}},
+	 {{"45 w 3 row id=m2 n=1 no=1 recorded=RETRYABLE", "45 w 3 row id=m2 n=1 no=1 recorded=FAILED"}},
 	 "",
 	 "otherwise than it was answered"},
 	{"OtherThanMade",
@@ -340,32 +328,20 @@ const Case ledger_reports[] = {
 	 "",
 	 "a refused report is in the ledger"},
 	{"RolledBackIsThere",
-	 {{"1114 w 5 commit", "1114 w 5 rollback"},
-	  {"1115 w 5 ended as=committed", "1115 w 5 ended as=rolledback"}},
+	 {{"1114 w 5 commit", "1114 w 5 rollback"}, {"1115 w 5 ended as=committed", "1115 w 5 ended as=rolledback"}},
 	 "",
 	 "a report is in the ledger that was not committed"},
-	{"NobodyReported",
-	 {{"id=m1 no=1 reference=w:1", "id=m1 no=1 reference=w:9"}},
-	 "",
-	 "nobody reported this attempt"},
+	{"NobodyReported", {{"id=m1 no=1 reference=w:1", "id=m1 no=1 reference=w:9"}}, "", "nobody reported this attempt"},
 	{"ToldOfNothing",
-	 {{"row error=P7002 id=m1 n=1 no=1 recorded=DISPATCHED",
-	   "row error=P7002 id=m1 n=1 no=1 recorded=FAILED"}},
+	 {{"row error=P7002 id=m1 n=1 no=1 recorded=DISPATCHED", "row error=P7002 id=m1 n=1 no=1 recorded=FAILED"}},
 	 "",
 	 "told of an attempt that is not there"},
-	{"CancelNotThere",
-	 {{"error_message=no", "error_message=other"}},
-	 "",
-	 "a cancelled message has no such attempt"},
+	{"CancelNotThere", {{"error_message=no", "error_message=other"}}, "", "a cancelled message has no such attempt"},
 	{"NobodyCancelled",
-	 {{"48 o 1 commit", "48 o 1 rollback"},
-	  {"49 o 1 ended as=committed", "49 o 1 ended as=rolledback"}},
+	 {{"48 o 1 commit", "48 o 1 rollback"}, {"49 o 1 ended as=committed", "49 o 1 ended as=rolledback"}},
 	 "",
 	 "nobody cancelled"},
-	{"RepairNotThere",
-	 {{"row id=m4 lost_by=w", "row id=m4 lost_by=v"}},
-	 "",
-	 "a repair is not in the ledger"},
+	{"RepairNotThere", {{"row id=m4 lost_by=w", "row id=m4 lost_by=v"}}, "", "a repair is not in the ledger"},
 };
 
 const Case leases[] = {
@@ -381,10 +357,7 @@ const Case leases[] = {
 	 "",
 	 "a lease ended twice"},
 	{"NoTrace", {{"58 v 3", ""}, {"59 v 3", ""}}, "", "a lease left no trace"},
-	{"NoTraceSynchronous",
-	 {{"58 v 3", ""}, {"59 v 3", ""}},
-	 "70 d 0 crash from=60\n",
-	 "a lease left no trace"},
+	{"NoTraceSynchronous", {{"58 v 3", ""}, {"59 v 3", ""}}, "70 d 0 crash from=60\n", "a lease left no trace"},
 	{"AsyncTakenBack",
 	 {{"54 v 1 begin auto=1", "54 v 1 begin async=1 auto=1"}, {" v 2 ", ""}, {" v 3 ", ""}},
 	 "70 d 0 crash from=60\n",
@@ -402,14 +375,10 @@ const Case leases[] = {
 	 "",
 	 "a lease that was rolled back changed something"},
 	{"OthersToken",
-	 {{"reference=w:1 state=DISPATCHED token=k1 worker=w",
-	   "reference=w:1 state=DISPATCHED token=k2 worker=w"}},
+	 {{"reference=w:1 state=DISPATCHED token=k1 worker=w", "reference=w:1 state=DISPATCHED token=k2 worker=w"}},
 	 "",
 	 "an attempt under another's token"},
-	{"TakenBackEarly",
-	 {{"created_at=1101", "created_at=900"}},
-	 "",
-	 "a lease was taken back before its time"},
+	{"TakenBackEarly", {{"created_at=1101", "created_at=900"}}, "", "a lease was taken back before its time"},
 	{"TakenBackEarlyRenewed",
 	 {{"id=m6 no=1 reference=w:6 state=DISPATCHED token=k62",
 	   "error_code=LEASE_EXPIRED id=m6 no=1 state=FAILED token=k6"},
@@ -434,10 +403,8 @@ const Case leases[] = {
 	 "token=k6\n1121 v 9 row expires=3000 id=m6 n=1\n1121 v 9 ok n=1\n",
 	 "a stale token was accepted: a renewal"},
 	{"TwoAtATime",
-	 {{"id=m2 no=1 reference=w:2 state=RETRYABLE token=k2",
-	   "id=m2 no=1 reference=w:2 state=RETRYABLE token=k22"},
-	  {"id=m2 no=2 reference=w:4 state=DISPATCHED token=k22",
-	   "id=m2 no=2 reference=w:4 state=DISPATCHED token=k2"}},
+	 {{"id=m2 no=1 reference=w:2 state=RETRYABLE token=k2", "id=m2 no=1 reference=w:2 state=RETRYABLE token=k22"},
+	  {"id=m2 no=2 reference=w:4 state=DISPATCHED token=k22", "id=m2 no=2 reference=w:4 state=DISPATCHED token=k2"}},
 	 "",
 	 "two leases at a time"},
 	{"NobodysLease", {{"41 w 1 row expires=1000 id=m4", ""}}, "", "nobody was given this lease"},
@@ -462,10 +429,7 @@ const Case pauses[] = {
 };
 
 const Case others[] = {
-	{"CounterFalls",
-	 {{"enqueued=6", "enqueued=4"}},
-	 "",
-	 "enqueued of queue plain fell from 5 to 4"},
+	{"CounterFalls", {{"enqueued=6", "enqueued=4"}}, "", "enqueued of queue plain fell from 5 to 4"},
 	{"CounterReset",
 	 {{"enqueued=6 n=1 queue=plain stats_reset=x", "enqueued=0 n=1 queue=plain stats_reset=y"}},
 	 "",
@@ -474,10 +438,7 @@ const Case others[] = {
 	 {{"12 p 1 row", ""}, {"12 p 1 ok n=1", "12 p 1 error n=1 sqlstate=40001"}},
 	 "",
 	 "enqueue failed with 40001"},
-	{"ClaimWaited",
-	 {{"55 v 1 ok n=1", "55 v 1 error n=1 sqlstate=55P03"}},
-	 "",
-	 "claim failed with 55P03"},
+	{"ClaimWaited", {{"55 v 1 ok n=1", "55 v 1 error n=1 sqlstate=55P03"}}, "", "claim failed with 55P03"},
 	{"BadItem", {{"row error=P7002", "row error=23505"}}, "", "complete_batch answered with 23505"},
 	{"BadCommit",
 	 {{"16 p2 1 ended as=committed", "16 p2 1 ended as=error sqlstate=40001"}},
@@ -485,13 +446,14 @@ const Case others[] = {
 	 "a transaction's end failed with 40001"},
 };
 
-std::string name_of(const testing::TestParamInfo<Case> &info) {
+std::string
+name_of(const testing::TestParamInfo<Case> &info)
+{
 	return info.param.name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Messages, Checks, testing::ValuesIn(messages), name_of);
-INSTANTIATE_TEST_SUITE_P(KeysNumbersReplays, Checks, testing::ValuesIn(keys_numbers_replays),
-						 name_of);
+INSTANTIATE_TEST_SUITE_P(KeysNumbersReplays, Checks, testing::ValuesIn(keys_numbers_replays), name_of);
 INSTANTIATE_TEST_SUITE_P(LedgerReports, Checks, testing::ValuesIn(ledger_reports), name_of);
 INSTANTIATE_TEST_SUITE_P(Leases, Checks, testing::ValuesIn(leases), name_of);
 INSTANTIATE_TEST_SUITE_P(Pauses, Checks, testing::ValuesIn(pauses), name_of);

@@ -11,14 +11,17 @@ namespace {
 
 volatile std::sig_atomic_t asked_to_stop = 0;
 
-void stop(int) {
+void
+stop(int)
+{
 	asked_to_stop = 1;
 }
 
 class Repairer : public Actor {
 public:
 	using Actor::Actor;
-	void step(Session &session) override {
+	void step(Session &session) override
+	{
 		bool alone = random.chance(60);
 
 		pause_ms(random.between(5, 60));
@@ -27,8 +30,7 @@ public:
 		session.call("repair", {{"worker", client.recorder.client()}},
 					 "SELECT outbox_id AS id, attempt_no AS no, state, lost_by FROM "
 					 "outbox.repair_expired_leases(" +
-						 std::to_string(random.between(1, 20)) + ", " +
-						 quoted(client.recorder.client()) + ")");
+						 std::to_string(random.between(1, 20)) + ", " + quoted(client.recorder.client()) + ")");
 		if (!alone)
 			end_somehow(session);
 	}
@@ -37,7 +39,8 @@ public:
 class Finisher : public Actor {
 public:
 	using Actor::Actor;
-	void step(Session &session) override {
+	void step(Session &session) override
+	{
 		pause_ms(random.between(20, 200));
 		finish_prepared(session);
 	}
@@ -46,7 +49,8 @@ public:
 class Operator : public Actor {
 public:
 	using Actor::Actor;
-	void step(Session &session) override {
+	void step(Session &session) override
+	{
 		pause_ms(random.between(5, 40));
 		look_at_counters(session);
 		if (random.chance(8))
@@ -64,28 +68,31 @@ public:
 	}
 
 private:
-	void set_paused(Session &session, const std::string &verb) {
+	void set_paused(Session &session, const std::string &verb)
+	{
 		std::string queue = random.chance(50) ? "plain" : "numbered";
 
 		session.call(verb, {{"queue", queue}}, "SELECT outbox." + verb + "(" + quoted(queue) + ")");
 	}
 
-	void look_at_counters(Session &session) {
-		session.call(
-			"stats", {},
-			"SELECT queue, stats_reset, enqueued, duplicates, claim_batches, claimed, "
-			"dispatched, failed, retryable, zombie_requeue, leases_lost, repaired, cancelled, "
-			"notified, optimistic, optimistic_delivered, optimistic_retried, optimistic_failed, "
-			"optimistic_lost, latency_sum_ms FROM outbox.stats WHERE stats_reset IS NOT NULL");
+	void look_at_counters(Session &session)
+	{
+		session.call("stats", {},
+					 "SELECT queue, stats_reset, enqueued, duplicates, claim_batches, claimed, "
+					 "dispatched, failed, retryable, zombie_requeue, leases_lost, repaired, cancelled, "
+					 "notified, optimistic, optimistic_delivered, optimistic_retried, optimistic_failed, "
+					 "optimistic_lost, latency_sum_ms FROM outbox.stats WHERE stats_reset IS NOT NULL");
 	}
 
-	static std::string one(Session &session, const std::string &sql) {
+	static std::string one(Session &session, const std::string &sql)
+	{
 		Answer answer = session.ask(sql);
 
 		return answer.ok() && !answer.rows.empty() ? *answer.rows[0][0] : "";
 	}
 
-	void cancel(Session &session) {
+	void cancel(Session &session)
+	{
 		std::string id = one(session, "SELECT outbox_id FROM outbox.pending ORDER BY "
 									  "md5(outbox_id::text || clock_timestamp()) LIMIT 1");
 		std::string reason = session.name() + " does not want it";
@@ -95,18 +102,17 @@ private:
 			return;
 		session.begin(isolation());
 		session.call("cancel", {{"id", id}, {"force", force ? "1" : "0"}, {"reason", reason}},
-					 "SELECT outbox.cancel(" + quoted(id) + ", " + quoted(reason) +
-						 (force ? ", true" : "") + ") AS no");
+					 "SELECT outbox.cancel(" + quoted(id) + ", " + quoted(reason) + (force ? ", true" : "") +
+						 ") AS no");
 		end_somehow(session);
 	}
 
-	void replay(Session &session) {
+	void replay(Session &session)
+	{
 		std::string id = one(
-			session,
-			"SELECT outbox_id FROM outbox.dead_letters JOIN outbox.messages m USING (outbox_id) "
-			"WHERE m.payload->>'tag' LIKE " +
-				quoted(client.round + ".%") +
-				" ORDER BY md5(outbox_id::text || clock_timestamp()) LIMIT 1");
+			session, "SELECT outbox_id FROM outbox.dead_letters JOIN outbox.messages m USING (outbox_id) "
+					 "WHERE m.payload->>'tag' LIKE " +
+						 quoted(client.round + ".%") + " ORDER BY md5(outbox_id::text || clock_timestamp()) LIMIT 1");
 
 		if (id.empty())
 			return;
@@ -116,7 +122,9 @@ private:
 	}
 };
 
-std::unique_ptr<Actor> make_actor(const std::string &kind, Client &client) {
+std::unique_ptr<Actor>
+make_actor(const std::string &kind, Client &client)
+{
 	if (kind == "producer")
 		return make_producer(client);
 	if (kind == "worker")
@@ -130,7 +138,9 @@ std::unique_ptr<Actor> make_actor(const std::string &kind, Client &client) {
 	throw std::runtime_error("no such client: " + kind);
 }
 
-std::string array_of(const std::vector<std::string> &items, const std::string &type) {
+std::string
+array_of(const std::vector<std::string> &items, const std::string &type)
+{
 	std::string text = "'{";
 
 	for (size_t i = 0; i < items.size(); i++)
@@ -140,22 +150,29 @@ std::string array_of(const std::vector<std::string> &items, const std::string &t
 
 } // namespace
 
-void pause_ms(int ms) {
+void
+pause_ms(int ms)
+{
 	timespec time = {ms / 1000, ms % 1000 * 1000000L};
 
 	nanosleep(&time, nullptr);
 }
 
-bool stopping() {
+bool
+stopping()
+{
 	return asked_to_stop != 0;
 }
 
-std::string Actor::isolation() {
-	return random.pick(std::vector<std::string>{"READ COMMITTED", "READ COMMITTED",
-												"REPEATABLE READ", "SERIALIZABLE"});
+std::string
+Actor::isolation()
+{
+	return random.pick(std::vector<std::string>{"READ COMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"});
 }
 
-Actor::Ended Actor::end_somehow(Session &session) {
+Actor::Ended
+Actor::end_somehow(Session &session)
+{
 	int how = random.below(client.floors_stay ? 88 : 100);
 
 	if (random.chance(30))
@@ -164,7 +181,8 @@ Actor::Ended Actor::end_somehow(Session &session) {
 		pause_ms(random.between(50, 700));
 	if (how < 70)
 		return session.commit() ? Ended::committed : Ended::rolled_back;
-	if (how < 88) {
+	if (how < 88)
+	{
 		session.rollback();
 		return Ended::rolled_back;
 	}
@@ -175,31 +193,38 @@ Actor::Ended Actor::end_somehow(Session &session) {
 	return session.prepare(gid) ? Ended::prepared : Ended::rolled_back;
 }
 
-int run_client(const std::string &kind, const std::string &round, const std::string &name,
-			   const std::string &file, uint64_t round_seed, int number) {
+int
+run_client(const std::string &kind, const std::string &round, const std::string &name, const std::string &file,
+		   uint64_t round_seed, int number)
+{
 	struct sigaction action = {};
 	Recorder recorder(file, name);
-	Client client{recorder, Random(round_seed * 1000 + static_cast<uint64_t>(number)), round,
-				  floors_stay(round_seed)};
+	Client client{recorder, Random(round_seed * 1000 + static_cast<uint64_t>(number)), round, floors_stay(round_seed)};
 	std::unique_ptr<Actor> actor = make_actor(kind, client);
 	bool async = kind == "worker" && client.random.chance(50);
 
 	action.sa_handler = stop;
 	sigaction(SIGTERM, &action, nullptr);
-	while (!stopping()) {
-		try {
+	while (!stopping())
+	{
+		try
+		{
 			Session session(recorder, async);
 
 			while (!stopping())
 				actor->step(session);
-		} catch (const Dead &) {
+		}
+		catch (const Dead &)
+		{
 			pause_ms(20);
 		}
 	}
 	return 0;
 }
 
-std::vector<Lease> leases_in(const Answer &answer) {
+std::vector<Lease>
+leases_in(const Answer &answer)
+{
 	int id = answer.column("id"), token = answer.column("token");
 	std::vector<Lease> leases;
 
@@ -210,24 +235,28 @@ std::vector<Lease> leases_in(const Answer &answer) {
 	return leases;
 }
 
-std::vector<Lease> claim(Session &session, const std::string &worker, int batch, int lease_ms) {
-	return leases_in(
-		session.call("claim", {{"worker", worker}, {"batch", std::to_string(batch)}},
-					 "SELECT outbox_id AS id, lease_token AS token, (extract(epoch FROM "
-					 "lease_expires_at) * 1000000)::bigint AS expires, "
-					 "attempt_count AS count, queue, payload->>'tag' AS tag FROM outbox.claim(" +
-						 quoted(worker) + ", " + std::to_string(batch) + ", '" +
-						 std::to_string(lease_ms) + " ms', '{plain,numbered}')"));
+std::vector<Lease>
+claim(Session &session, const std::string &worker, int batch, int lease_ms)
+{
+	return leases_in(session.call("claim", {{"worker", worker}, {"batch", std::to_string(batch)}},
+								  "SELECT outbox_id AS id, lease_token AS token, (extract(epoch FROM "
+								  "lease_expires_at) * 1000000)::bigint AS expires, "
+								  "attempt_count AS count, queue, payload->>'tag' AS tag FROM outbox.claim(" +
+									  quoted(worker) + ", " + std::to_string(batch) + ", '" + std::to_string(lease_ms) +
+									  " ms', '{plain,numbered}')"));
 }
 
-static std::string next_reference(const Session &session) {
+static std::string
+next_reference(const Session &session)
+{
 	static int last = 0;
 
 	return session.client() + ":" + std::to_string(++last);
 }
 
-std::vector<Fields> items_of(const Session &session, const std::vector<Lease> &leases,
-							 const std::vector<std::string> &states) {
+std::vector<Fields>
+items_of(const Session &session, const std::vector<Lease> &leases, const std::vector<std::string> &states)
+{
 	std::vector<Fields> items;
 
 	for (size_t i = 0; i < leases.size(); i++)
@@ -238,8 +267,9 @@ std::vector<Fields> items_of(const Session &session, const std::vector<Lease> &l
 	return items;
 }
 
-std::string column_of(const std::vector<Fields> &items, const std::string &name,
-					  const std::string &type) {
+std::string
+column_of(const std::vector<Fields> &items, const std::string &name, const std::string &type)
+{
 	std::vector<std::string> values;
 
 	for (const Fields &item : items)
@@ -247,30 +277,33 @@ std::string column_of(const std::vector<Fields> &items, const std::string &name,
 	return array_of(values, type);
 }
 
-std::string report_arguments(const std::string &worker, const std::vector<Fields> &items) {
-	return quoted(worker) + ", " + column_of(items, "id", "uuid") + ", " +
-		   column_of(items, "token", "uuid") + ", " +
-		   column_of(items, "state", "outbox.attempt_state") + ", " +
-		   column_of(items, "reference", "text");
+std::string
+report_arguments(const std::string &worker, const std::vector<Fields> &items)
+{
+	return quoted(worker) + ", " + column_of(items, "id", "uuid") + ", " + column_of(items, "token", "uuid") + ", " +
+		   column_of(items, "state", "outbox.attempt_state") + ", " + column_of(items, "reference", "text");
 }
 
-Answer complete_batch(Session &session, const std::string &worker, const std::vector<Lease> &leases,
-					  const std::vector<std::string> &states) {
+Answer
+complete_batch(Session &session, const std::string &worker, const std::vector<Lease> &leases,
+			   const std::vector<std::string> &states)
+{
 	std::vector<Fields> items = items_of(session, leases, states);
 
-	return session.call(
-		"complete_batch", {{"worker", worker}},
-		"SELECT outbox_id AS id, attempt_no AS no, recorded, error FROM outbox.complete_batch(" +
-			report_arguments(worker, items) + ")",
-		items);
+	return session.call("complete_batch", {{"worker", worker}},
+						"SELECT outbox_id AS id, attempt_no AS no, recorded, error FROM outbox.complete_batch(" +
+							report_arguments(worker, items) + ")",
+						items);
 }
 
 // One that somebody else is just finishing is busy or gone.
-void finish_prepared(Session &session) {
-	Answer gids =
-		session.ask("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()");
+void
+finish_prepared(Session &session)
+{
+	Answer gids = session.ask("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()");
 
-	for (const Row &row : gids.rows) {
+	for (const Row &row : gids.rows)
+	{
 		std::string as = (*row[0])[0] == 'c' ? "commit" : "rollback";
 
 		session.call("finish", {{"gid", *row[0]}, {"as", as}}, as + " PREPARED " + quoted(*row[0]));

@@ -17,7 +17,8 @@ public:
 	int between(int low, int high) { return low + below(high - low + 1); }
 	bool chance(int percent) { return below(100) < percent; }
 	template <typename List>
-	auto pick(const List &list) {
+	auto pick(const List &list)
+	{
 		return *std::next(std::begin(list), below(static_cast<int>(std::size(list))));
 	}
 
@@ -25,7 +26,8 @@ private:
 	uint64_t state;
 
 	// SplitMix64.
-	uint64_t next() {
+	uint64_t next()
+	{
 		uint64_t z = state += 0x9e3779b97f4a7c15;
 
 		z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -43,7 +45,9 @@ struct Client {
 };
 
 // Of a round. One of two rounds in a row has what lowers them.
-inline bool floors_stay(uint64_t seed) {
+inline bool
+floors_stay(uint64_t seed)
+{
 	return seed % 4 == 2;
 }
 
@@ -51,8 +55,8 @@ void pause_ms(int ms);
 bool stopping();
 
 // kind: producer, worker, repairer, operator, finisher
-int run_client(const std::string &kind, const std::string &round, const std::string &name,
-			   const std::string &file, uint64_t round_seed, int number);
+int run_client(const std::string &kind, const std::string &round, const std::string &name, const std::string &file,
+			   uint64_t round_seed, int number);
 
 // One kind of client; a step is a transaction or a few.
 class Actor {
@@ -92,8 +96,7 @@ std::vector<Lease> claim(Session &session, const std::string &worker, int batch,
 // complete_batch() is given for them.
 std::vector<Fields> items_of(const Session &session, const std::vector<Lease> &leases,
 							 const std::vector<std::string> &states);
-std::string column_of(const std::vector<Fields> &items, const std::string &name,
-					  const std::string &type);
+std::string column_of(const std::vector<Fields> &items, const std::string &name, const std::string &type);
 std::string report_arguments(const std::string &worker, const std::vector<Fields> &items);
 
 Answer complete_batch(Session &session, const std::string &worker, const std::vector<Lease> &leases,

@@ -22,10 +22,13 @@ private:
 	void add_other(const Event &event);
 };
 
-void Collector::add_enqueued(const Effect &effect) {
+void
+Collector::add_enqueued(const Effect &effect)
+{
 	const Call &call = *effect.call;
 
-	for (size_t i = 0; i < call.items.size(); i++) {
+	for (size_t i = 0; i < call.items.size(); i++)
+	{
 		const Fields &item = call.items[i];
 		Enqueued one{effect};
 
@@ -34,7 +37,8 @@ void Collector::add_enqueued(const Effect &effect) {
 		one.key = item.text("key");
 		one.event = item.text("event");
 		one.partition_key = item.text("partition_key");
-		if (call.ok() && i < call.rows.size()) {
+		if (call.ok() && i < call.rows.size())
+		{
 			one.id = call.rows[i].text("id");
 			one.number = call.rows[i].number("number");
 			one.created = call.rows[i].number("created") != 0;
@@ -43,10 +47,13 @@ void Collector::add_enqueued(const Effect &effect) {
 	}
 }
 
-void Collector::add_leased(const Effect &effect) {
+void
+Collector::add_leased(const Effect &effect)
+{
 	const Call &call = *effect.call;
 
-	for (size_t i = 0; i < call.rows.size(); i++) {
+	for (size_t i = 0; i < call.rows.size(); i++)
+	{
 		const Fields &row = call.rows[i];
 		Leased one{effect};
 
@@ -56,17 +63,19 @@ void Collector::add_leased(const Effect &effect) {
 		one.token = row.text("token");
 		one.worker = call.fields.text("worker");
 		one.tag = call.verb == "enqueue_and_claim" ? call.items[i].text("tag") : row.text("tag");
-		one.queue =
-			call.verb == "enqueue_and_claim" ? call.items[i].text("queue") : row.text("queue");
+		one.queue = call.verb == "enqueue_and_claim" ? call.items[i].text("queue") : row.text("queue");
 		one.expires = row.number("expires");
 		facts.leased.push_back(one);
 	}
 }
 
-void Collector::add_reported(const Effect &effect) {
+void
+Collector::add_reported(const Effect &effect)
+{
 	const Call &call = *effect.call;
 
-	for (size_t i = 0; i < call.items.size(); i++) {
+	for (size_t i = 0; i < call.items.size(); i++)
+	{
 		const Fields &item = call.items[i];
 		Reported one{effect};
 
@@ -76,7 +85,8 @@ void Collector::add_reported(const Effect &effect) {
 		one.state = item.text("state");
 		one.reference = item.text("reference");
 		one.refused = call.sqlstate;
-		if (call.ok() && i < call.rows.size()) {
+		if (call.ok() && i < call.rows.size())
+		{
 			one.refused = call.rows[i].text("error");
 			one.number = call.rows[i].number("no");
 			one.recorded = call.rows[i].text("recorded");
@@ -85,16 +95,20 @@ void Collector::add_reported(const Effect &effect) {
 	}
 }
 
-void Collector::add_changed(const Effect &effect, std::vector<Changed> &to) {
+void
+Collector::add_changed(const Effect &effect, std::vector<Changed> &to)
+{
 	const Call &call = *effect.call;
 
-	for (size_t i = 0; i < call.items.size(); i++) {
+	for (size_t i = 0; i < call.items.size(); i++)
+	{
 		Changed one{effect};
 
 		one.id = call.items[i].text("id");
 		one.token = call.items[i].text("token");
 		one.refused = call.sqlstate;
-		if (call.ok() && i < call.rows.size()) {
+		if (call.ok() && i < call.rows.size())
+		{
 			one.answered = true;
 			one.refused = call.rows[i].text("error");
 			one.expires = call.rows[i].number("expires");
@@ -103,16 +117,16 @@ void Collector::add_changed(const Effect &effect, std::vector<Changed> &to) {
 	}
 }
 
-void Collector::add_call(const Effect &effect) {
+void
+Collector::add_call(const Effect &effect)
+{
 	const Call &call = *effect.call;
 
 	if (call.verb == "enqueue" || call.verb == "enqueue_batch" || call.verb == "enqueue_and_claim")
 		add_enqueued(effect);
-	if (call.verb == "claim" || call.verb == "complete_and_claim" ||
-		call.verb == "enqueue_and_claim")
+	if (call.verb == "claim" || call.verb == "complete_and_claim" || call.verb == "enqueue_and_claim")
 		add_leased(effect);
-	if (call.verb == "complete" || call.verb == "complete_batch" ||
-		call.verb == "complete_and_claim")
+	if (call.verb == "complete" || call.verb == "complete_batch" || call.verb == "complete_and_claim")
 		add_reported(effect);
 	if (call.verb == "renew")
 		add_changed(effect, facts.renewed);
@@ -126,21 +140,21 @@ void Collector::add_call(const Effect &effect) {
 		facts.cancelled.push_back({effect, call.fields.text("id"), call.fields.text("reason"),
 								   call.rows.empty() ? 0 : call.rows[0].number("no")});
 	if (call.verb == "replay")
-		facts.replayed.push_back(
-			{effect, call.fields.text("id"), call.rows.empty() ? "" : call.rows[0].text("id")});
+		facts.replayed.push_back({effect, call.fields.text("id"), call.rows.empty() ? "" : call.rows[0].text("id")});
 }
 
-void Collector::add_other(const Event &event) {
+void
+Collector::add_other(const Event &event)
+{
 	const Fields &f = event.fields;
 
 	if (event.kind == "message")
-		facts.messages[f.text("id")] = {
-			f.text("id"),    f.text("tag"),           f.text("queue"),     f.text("key"),
-			f.text("event"), f.text("partition_key"), f.text("replay_of"), f.number("number")};
+		facts.messages[f.text("id")] = {f.text("id"),        f.text("tag"),     f.text("queue"),
+										f.text("key"),       f.text("event"),   f.text("partition_key"),
+										f.text("replay_of"), f.number("number")};
 	else if (event.kind == "attempt")
-		facts.attempts[f.text("id")].push_back({f.text("id"), f.text("state"), f.text("worker"),
-												f.text("token"), f.text("reference"),
-												f.text("error_code"), f.text("error_message"),
+		facts.attempts[f.text("id")].push_back({f.text("id"), f.text("state"), f.text("worker"), f.text("token"),
+												f.text("reference"), f.text("error_code"), f.text("error_message"),
 												f.number("no"), f.number("created_at")});
 	else if (event.kind == "pending")
 		facts.pending.insert(f.text("id"));
@@ -154,7 +168,9 @@ void Collector::add_other(const Event &event) {
 		facts.left.push_back(event);
 }
 
-void Collector::collect(const History &history) {
+void
+Collector::collect(const History &history)
+{
 	for (const Transaction &transaction : history.transactions)
 		for (const Call &call : transaction.calls)
 			add_call({&transaction, &call, outcome_of(transaction, call)});
@@ -172,27 +188,31 @@ struct Traces {
 	int missing = 0;
 };
 
-bool has_reference(const Facts &facts, const Reported &report) {
+bool
+has_reference(const Facts &facts, const Reported &report)
+{
 	auto found = facts.attempts.find(report.id);
 
 	return found != facts.attempts.end() &&
-		   std::any_of(found->second.begin(), found->second.end(), [&](const Attempt &attempt) {
-			   return attempt.reference == report.reference;
-		   });
+		   std::any_of(found->second.begin(), found->second.end(),
+					   [&](const Attempt &attempt) { return attempt.reference == report.reference; });
 }
 
-bool has_reason(const Facts &facts, const Cancelled &cancel) {
+bool
+has_reason(const Facts &facts, const Cancelled &cancel)
+{
 	auto found = facts.attempts.find(cancel.id);
 
 	return found != facts.attempts.end() &&
-		   std::any_of(found->second.begin(), found->second.end(), [&](const Attempt &attempt) {
-			   return attempt.error_message == cancel.reason;
-		   });
+		   std::any_of(found->second.begin(), found->second.end(),
+					   [&](const Attempt &attempt) { return attempt.error_message == cancel.reason; });
 }
 
 // What of the effects of transactions whose outcome is unknown is in the tables. Not there is
 // a trace only of what would certainly be there.
-std::map<const Transaction *, Traces> traces_of(const Facts &facts) {
+std::map<const Transaction *, Traces>
+traces_of(const Facts &facts)
+{
 	std::map<const Transaction *, Traces> traces;
 	std::set<std::string> tags;
 	auto note = [&](const Effect &effect, bool present, bool certain) {
@@ -221,15 +241,20 @@ std::map<const Transaction *, Traces> traces_of(const Facts &facts) {
 }
 
 template <typename List>
-void take_outcomes(List &effects) {
+void
+take_outcomes(List &effects)
+{
 	for (auto &effect : effects)
 		effect.outcome = outcome_of(*effect.transaction, *effect.call);
 }
 
-void resolve(Facts &facts, History &history) {
+void
+resolve(Facts &facts, History &history)
+{
 	std::map<const Transaction *, Traces> traces = traces_of(facts);
 
-	for (Transaction &transaction : history.transactions) {
+	for (Transaction &transaction : history.transactions)
+	{
 		auto found = traces.find(&transaction);
 
 		if (found == traces.end())
@@ -253,7 +278,9 @@ void resolve(Facts &facts, History &history) {
 
 } // namespace
 
-const Attempt *Facts::attempt_of_token(const std::string &id, const std::string &token) const {
+const Attempt *
+Facts::attempt_of_token(const std::string &id, const std::string &token) const
+{
 	auto found = attempts.find(id);
 
 	if (found != attempts.end())
@@ -263,7 +290,9 @@ const Attempt *Facts::attempt_of_token(const std::string &id, const std::string 
 	return nullptr;
 }
 
-const Attempt *Facts::attempt_number(const std::string &id, int64_t number) const {
+const Attempt *
+Facts::attempt_number(const std::string &id, int64_t number) const
+{
 	auto found = attempts.find(id);
 
 	if (found != attempts.end())
@@ -273,7 +302,9 @@ const Attempt *Facts::attempt_number(const std::string &id, int64_t number) cons
 	return nullptr;
 }
 
-int64_t Facts::server_time(int64_t at) const {
+int64_t
+Facts::server_time(int64_t at) const
+{
 	int64_t ahead = 0;
 
 	for (const ClockStep &step : steps)
@@ -285,20 +316,26 @@ int64_t Facts::server_time(int64_t at) const {
 // A process may have been stopped between two looks at the clock.
 constexpr int64_t margin = 4000000;
 
-bool Facts::stepped_near(int64_t time) const {
+bool
+Facts::stepped_near(int64_t time) const
+{
 	return std::any_of(steps.begin(), steps.end(), [&](const ClockStep &step) {
-		return step.from != step.to && (std::abs(time - step.from - step.at) < margin ||
-										std::abs(time - step.to - step.at) < margin);
+		return step.from != step.to &&
+			   (std::abs(time - step.from - step.at) < margin || std::abs(time - step.to - step.at) < margin);
 	});
 }
 
-bool Facts::stepped_during(const Call &call) const {
+bool
+Facts::stepped_during(const Call &call) const
+{
 	return std::any_of(steps.begin(), steps.end(), [&](const ClockStep &step) {
 		return step.from != step.to && step.at > call.asked - margin && step.at - margin < call.answered;
 	});
 }
 
-Facts facts_of(History &history) {
+Facts
+facts_of(History &history)
+{
 	Facts facts;
 
 	Collector(facts).collect(history);

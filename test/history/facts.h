@@ -105,7 +105,7 @@ struct Facts {
 	std::map<std::string, int64_t> ceilings; // by queue, 0: none
 	std::vector<ClockStep> steps;
 	std::vector<Crash> crashes;
-	std::vector<Event> left; // due, and not returned by a claim that had room for them
+	std::vector<Event> left;                 // due, and not returned by a claim that had room for them
 	std::vector<const Transaction *> halves; // of unknown outcome, and only in part in the tables
 
 	const Attempt *attempt_of_token(const std::string &id, const std::string &token) const;

@@ -9,7 +9,9 @@
 
 namespace {
 
-std::string clean(std::string value) {
+std::string
+clean(std::string value)
+{
 	for (char &c : value)
 		if (c == '\t' || c == '\n')
 			c = ' ';
@@ -39,7 +41,9 @@ private:
 	std::map<std::string, Finish> finishes() const;
 };
 
-Transaction &Builder::of(const Event &event) {
+Transaction &
+Builder::of(const Event &event)
+{
 	auto found = open.find(event.client);
 
 	if (found == open.end() || history.transactions[found->second].number != event.transaction)
@@ -47,14 +51,18 @@ Transaction &Builder::of(const Event &event) {
 	return history.transactions[found->second];
 }
 
-Call &Builder::call_of(Transaction &transaction, const Event &event) {
+Call &
+Builder::call_of(Transaction &transaction, const Event &event)
+{
 	for (Call &call : transaction.calls)
 		if (call.number == event.fields.number("n"))
 			return call;
 	throw std::runtime_error("no such call: " + line_of(event));
 }
 
-void Builder::begin(const Event &event) {
+void
+Builder::begin(const Event &event)
+{
 	Transaction transaction;
 
 	transaction.client = event.client;
@@ -65,26 +73,32 @@ void Builder::begin(const Event &event) {
 	history.transactions.push_back(transaction);
 }
 
-void Builder::end(Transaction &transaction, const Event &event) {
+void
+Builder::end(Transaction &transaction, const Event &event)
+{
 	transaction.ended = event.at;
 	transaction.ended_as = event.fields.text("as");
 	transaction.end_sqlstate = event.fields.text("sqlstate");
 }
 
-void Builder::add(const Event &event) {
+void
+Builder::add(const Event &event)
+{
 	static const std::set<std::string> known = {"call",   "item",   "row",      "ok",      "error",
 												"undone", "commit", "rollback", "prepare", "ended"};
 
 	if (event.kind == "begin")
 		return begin(event);
-	if (known.count(event.kind) == 0) {
+	if (known.count(event.kind) == 0)
+	{
 		history.others.push_back(event);
 		return;
 	}
 
 	Transaction &transaction = of(event);
 
-	if (event.kind == "call") {
+	if (event.kind == "call")
+	{
 		Call call;
 
 		call.number = static_cast<int>(event.fields.number("n"));
@@ -94,23 +108,29 @@ void Builder::add(const Event &event) {
 		if (transaction.automatic)
 			transaction.commit_asked = event.at;
 		transaction.calls.push_back(call);
-	} else if (event.kind == "item")
+	}
+	else if (event.kind == "item")
 		call_of(transaction, event).items.push_back(event.fields);
 	else if (event.kind == "row")
 		call_of(transaction, event).rows.push_back(event.fields);
-	else if (event.kind == "ok" || event.kind == "error") {
+	else if (event.kind == "ok" || event.kind == "error")
+	{
 		Call &call = call_of(transaction, event);
 
 		call.answered = event.at;
 		call.sqlstate = event.fields.text("sqlstate");
-		if (transaction.automatic) {
+		if (transaction.automatic)
+		{
 			transaction.ended = event.at;
 			transaction.ended_as = event.kind == "ok" ? "committed" : "error";
 		}
-	} else if (event.kind == "undone") {
+	}
+	else if (event.kind == "undone")
+	{
 		for (Call &call : transaction.calls)
 			call.undone = call.undone || call.number >= event.fields.number("from");
-	} else if (event.kind == "commit")
+	}
+	else if (event.kind == "commit")
 		transaction.commit_asked = event.at;
 	else if (event.kind == "prepare")
 		transaction.gid = event.fields.text("gid");
@@ -118,11 +138,14 @@ void Builder::add(const Event &event) {
 		end(transaction, event);
 }
 
-std::map<std::string, Finish> Builder::finishes() const {
+std::map<std::string, Finish>
+Builder::finishes() const
+{
 	std::map<std::string, Finish> result;
 
 	for (const Transaction &transaction : history.transactions)
-		for (const Call &call : transaction.calls) {
+		for (const Call &call : transaction.calls)
+		{
 			if (call.verb != "finish" || !call.sqlstate.empty())
 				continue;
 
@@ -138,7 +161,9 @@ std::map<std::string, Finish> Builder::finishes() const {
 	return result;
 }
 
-Outcome plain_outcome(const Transaction &transaction) {
+Outcome
+plain_outcome(const Transaction &transaction)
+{
 	if (transaction.ended_as == "committed")
 		return Outcome::done;
 	if (transaction.ended_as != "" || transaction.commit_asked == never)
@@ -148,18 +173,23 @@ Outcome plain_outcome(const Transaction &transaction) {
 
 // A gid says how it is to end: c..., or r.... In the end none is left, so that one that was
 // certainly prepared has ended so, whether or not somebody was told.
-Outcome prepared_outcome(const Transaction &transaction, const Finish &finish) {
+Outcome
+prepared_outcome(const Transaction &transaction, const Finish &finish)
+{
 	if (transaction.ended_as == "error" || transaction.gid[0] == 'r')
 		return Outcome::undone;
-	return transaction.ended_as == "prepared" || finish.as == "commit" ? Outcome::done
-																	   : Outcome::unknown;
+	return transaction.ended_as == "prepared" || finish.as == "commit" ? Outcome::done : Outcome::unknown;
 }
 
-History Builder::finish() {
+History
+Builder::finish()
+{
 	std::map<std::string, Finish> how = finishes();
 
-	for (Transaction &transaction : history.transactions) {
-		if (transaction.gid.empty()) {
+	for (Transaction &transaction : history.transactions)
+	{
+		if (transaction.gid.empty())
+		{
 			transaction.outcome = plain_outcome(transaction);
 			continue;
 		}
@@ -175,22 +205,28 @@ History Builder::finish() {
 
 } // namespace
 
-int64_t now_us() {
+int64_t
+now_us()
+{
 	using namespace std::chrono;
 
 	return duration_cast<microseconds>(system_clock::now().time_since_epoch()).count();
 }
 
-std::string line_of(const Event &event) {
-	std::string line = std::to_string(event.at) + '\t' + event.client + '\t' +
-					   std::to_string(event.transaction) + '\t' + event.kind;
+std::string
+line_of(const Event &event)
+{
+	std::string line =
+		std::to_string(event.at) + '\t' + event.client + '\t' + std::to_string(event.transaction) + '\t' + event.kind;
 
 	for (const auto &[name, value] : event.fields)
 		line += '\t' + name + '=' + clean(value);
 	return line + '\n';
 }
 
-Event event_of(const std::string &line) {
+Event
+event_of(const std::string &line)
+{
 	std::istringstream in(line);
 	std::string word;
 	std::vector<std::string> words;
@@ -204,7 +240,8 @@ Event event_of(const std::string &line) {
 	event.client = words[1];
 	event.transaction = std::stoi(words[2]);
 	event.kind = words[3];
-	for (size_t i = 4; i < words.size(); i++) {
+	for (size_t i = 4; i < words.size(); i++)
+	{
 		size_t sign = words[i].find('=');
 
 		if (sign == std::string::npos)
@@ -214,7 +251,9 @@ Event event_of(const std::string &line) {
 	return event;
 }
 
-std::vector<Event> read_events(std::istream &in) {
+std::vector<Event>
+read_events(std::istream &in)
+{
 	std::vector<Event> events;
 	std::string line;
 
@@ -224,7 +263,9 @@ std::vector<Event> read_events(std::istream &in) {
 	return events;
 }
 
-History history_of(const std::vector<Event> &events) {
+History
+history_of(const std::vector<Event> &events)
+{
 	Builder builder;
 
 	for (const Event &event : events)

@@ -84,7 +84,9 @@ struct Transaction {
 };
 
 // What a call's effect is worth.
-inline Outcome outcome_of(const Transaction &transaction, const Call &call) {
+inline Outcome
+outcome_of(const Transaction &transaction, const Call &call)
+{
 	return call.undone || !call.sqlstate.empty() ? Outcome::undone : transaction.outcome;
 }
 

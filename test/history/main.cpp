@@ -28,13 +28,17 @@
 
 namespace {
 
-long from_environment(const char *name, long otherwise) {
+long
+from_environment(const char *name, long otherwise)
+{
 	const char *value = std::getenv(name);
 
 	return value != nullptr && *value != '\0' ? std::stol(value) : otherwise;
 }
 
-std::string text_from_environment(const char *name, const std::string &otherwise) {
+std::string
+text_from_environment(const char *name, const std::string &otherwise)
+{
 	const char *value = std::getenv(name);
 
 	return value != nullptr && *value != '\0' ? value : otherwise;
@@ -42,27 +46,29 @@ std::string text_from_environment(const char *name, const std::string &otherwise
 
 // ---- reports
 
-bool mentions(const std::string &line, const Violation &violation) {
-	return std::any_of(violation.about.begin(), violation.about.end(),
-					   [&](const std::string &word) {
-						   if (word.empty())
-							   return false;
+bool
+mentions(const std::string &line, const Violation &violation)
+{
+	return std::any_of(violation.about.begin(), violation.about.end(), [&](const std::string &word) {
+		if (word.empty())
+			return false;
 
-						   // client/transaction: its lines have them in columns of their own.
-						   size_t slash = word.find('/');
+		// client/transaction: its lines have them in columns of their own.
+		size_t slash = word.find('/');
 
-						   if (slash != std::string::npos)
-							   return line.find('\t' + word.substr(0, slash) + '\t' +
-												word.substr(slash + 1) + '\t') != std::string::npos;
-						   return line.find("=" + word + "\t") != std::string::npos ||
-								  line.find("=" + word + "\n") != std::string::npos;
-					   });
+		if (slash != std::string::npos)
+			return line.find('\t' + word.substr(0, slash) + '\t' + word.substr(slash + 1) + '\t') != std::string::npos;
+		return line.find("=" + word + "\t") != std::string::npos || line.find("=" + word + "\n") != std::string::npos;
+	});
 }
 
-void print(const Violations &found, const std::vector<std::string> &lines) {
+void
+print(const Violations &found, const std::vector<std::string> &lines)
+{
 	constexpr size_t most = 5, most_lines = 40;
 
-	for (size_t i = 0; i < found.size() && i < most; i++) {
+	for (size_t i = 0; i < found.size() && i < most; i++)
+	{
 		size_t shown = 0;
 
 		std::cout << "# " << found[i].rule << ": " << found[i].what << "\n";
@@ -74,25 +80,30 @@ void print(const Violations &found, const std::vector<std::string> &lines) {
 		std::cout << "# and " << found.size() - most << " more\n";
 }
 
-std::vector<Event> events_in(const std::string &path) {
+std::vector<Event>
+events_in(const std::string &path)
+{
 	std::ifstream in(path);
 
 	return read_events(in);
 }
 
 // All files of a folder, in order of time.
-std::vector<Event> gathered(const std::string &folder) {
+std::vector<Event>
+gathered(const std::string &folder)
+{
 	std::vector<Event> events;
 
 	for (const auto &entry : std::filesystem::directory_iterator(folder))
 		for (Event &event : events_in(entry.path().string()))
 			events.push_back(event);
-	std::stable_sort(events.begin(), events.end(),
-					 [](const Event &a, const Event &b) { return a.at < b.at; });
+	std::stable_sort(events.begin(), events.end(), [](const Event &a, const Event &b) { return a.at < b.at; });
 	return events;
 }
 
-bool judge(const std::vector<Event> &events, History &history) {
+bool
+judge(const std::vector<Event> &events, History &history)
+{
 	history = history_of(events);
 
 	Violations found = check(history);
@@ -110,26 +121,31 @@ bool judge(const std::vector<Event> &events, History &history) {
 
 std::map<std::string, long> seen;
 
-void count(const History &history) {
-	for (const Transaction &transaction : history.transactions) {
+void
+count(const History &history)
+{
+	for (const Transaction &transaction : history.transactions)
+	{
 		bool own = !transaction.automatic && !transaction.calls.empty();
 
 		seen["transactions"]++;
 		seen["transactions that were rolled back"] += own && transaction.ended_as == "rolledback";
-		seen["prepared transactions"] +=
-			!transaction.gid.empty() && transaction.ended_as == "prepared";
+		seen["prepared transactions"] += !transaction.gid.empty() && transaction.ended_as == "prepared";
 		seen["transactions whose end nobody was told"] +=
 			transaction.ended == never && transaction.commit_asked != never;
-		for (const Call &call : transaction.calls) {
+		for (const Call &call : transaction.calls)
+		{
 			seen["calls of " + call.verb] += call.ok();
 			seen["calls undone by a savepoint"] += call.undone;
-			for (const Fields &row : call.rows) {
+			for (const Fields &row : call.rows)
+			{
 				seen["refused reports"] += row.text("error") == "P7002";
 				seen["repeated keys"] += row.text("created") == "0";
 			}
 		}
 	}
-	for (const Event &event : history.others) {
+	for (const Event &event : history.others)
+	{
 		seen["attempts"] += event.kind == "attempt";
 		seen["lost leases"] += event.fields.text("error_code") == "LEASE_EXPIRED";
 		seen["crashes"] += event.kind == "crash";
@@ -139,7 +155,9 @@ void count(const History &history) {
 }
 
 // Prints it; false when something did not that even a short run must have.
-bool all_came_up() {
+bool
+all_came_up()
+{
 	static const std::vector<std::string> needed = {"calls of cancel",
 													"calls of claim",
 													"calls of complete",
@@ -169,7 +187,8 @@ bool all_came_up() {
 	for (const auto &[what, times] : seen)
 		std::cout << "# " << what << ": " << times << "\n";
 	for (const std::string &what : needed)
-		if (seen[what] == 0) {
+		if (seen[what] == 0)
+		{
 			std::cout << "# did not come up: " << what << "\n";
 			all = false;
 		}
@@ -185,7 +204,9 @@ struct Round {
 	int64_t seconds;
 };
 
-void make_queues(Server &server) {
+void
+make_queues(Server &server)
+{
 	server.must("SELECT outbox.create_queue('plain', max_attempts => 5, lease => '300 ms', "
 				"backoff_base => '5 ms', "
 				"backoff_cap => '50 ms', repair_delay => '0')");
@@ -194,7 +215,9 @@ void make_queues(Server &server) {
 				"backoff_cap => '50 ms', repair_delay => '20 ms')");
 }
 
-void note_state(Server &server, Recorder &recorder) {
+void
+note_state(Server &server, Recorder &recorder)
+{
 	std::string error = std::to_string(server.clock_error());
 
 	recorder.write(0, "clock", {{"from", error}, {"to", error}});
@@ -202,25 +225,26 @@ void note_state(Server &server, Recorder &recorder) {
 	recorder.write(0, "queue", {{"queue", "numbered"}, {"max_attempts", "8"}});
 }
 
-void load(Server &server, const Round &round, Recorder &recorder) {
+void
+load(Server &server, const Round &round, Recorder &recorder)
+{
 	Random random(round.seed);
 	Clients clients(round.folder, round.name, round.seed);
-	Faults faults(server, clients, recorder, random,
-				  {round.seed % 2 == 1, server.has_clock() && random.chance(50)});
+	Faults faults(server, clients, recorder, random, {round.seed % 2 == 1, server.has_clock() && random.chance(50)});
 
-	for (auto [kind, count] : {std::pair{"producer", 4},
-							   {"worker", 8},
-							   {"repairer", 2},
-							   {"operator", 1},
-							   {"finisher", 1}})
+	for (auto [kind, count] :
+		 {std::pair{"producer", 4}, {"worker", 8}, {"repairer", 2}, {"operator", 1}, {"finisher", 1}})
 		for (int i = 0; i < count; i++)
 			clients.start(kind);
 	faults.run_until(now_us() + round.seconds * 1000000);
 	faults.end();
 }
 
-void write_rows(Recorder &recorder, const std::string &kind, const Answer &answer) {
-	for (const Row &row : answer.rows) {
+void
+write_rows(Recorder &recorder, const std::string &kind, const Answer &answer)
+{
+	for (const Row &row : answer.rows)
+	{
 		Fields fields;
 
 		for (size_t i = 0; i < row.size(); i++)
@@ -233,7 +257,9 @@ void write_rows(Recorder &recorder, const std::string &kind, const Answer &answe
 
 // Without faults everything must end. A claim that has room must return all that is due;
 // nobody else claims now.
-void drain(Server &server, Session &session, Recorder &recorder) {
+void
+drain(Server &server, Session &session, Recorder &recorder)
+{
 	constexpr int64_t most_us = 60000000; // without progress
 	int64_t last = now_us();
 	std::string worker = session.client();
@@ -242,8 +268,8 @@ void drain(Server &server, Session &session, Recorder &recorder) {
 		session.call("resume", {{"queue", queue}}, "SELECT outbox.resume(" + quoted(queue) + ")");
 	while (server.value("SELECT count(*) FROM pg_prepared_xacts") != "0")
 		finish_prepared(session);
-	while (server.value("SELECT count(*) FROM outbox.pending") != "0" &&
-		   now_us() < last + most_us) {
+	while (server.value("SELECT count(*) FROM outbox.pending") != "0" && now_us() < last + most_us)
+	{
 		Answer due = server.ask("SELECT outbox_id AS id FROM outbox.pending WHERE claimed_by IS "
 								"NULL AND next_attempt_at <= clock_timestamp()");
 		std::vector<Lease> leases = claim(session, worker, 100000, 60000);
@@ -255,17 +281,19 @@ void drain(Server &server, Session &session, Recorder &recorder) {
 		write_rows(recorder, "left", due);
 		if (!due.rows.empty())
 			return;
-		if (leases.empty()) {
+		if (leases.empty())
+		{
 			pause_ms(10);
 			continue;
 		}
-		complete_batch(session, worker, leases,
-					   std::vector<std::string>(leases.size(), "DISPATCHED"));
+		complete_batch(session, worker, leases, std::vector<std::string>(leases.size(), "DISPATCHED"));
 		last = now_us();
 	}
 }
 
-void write_tables(Server &server, const std::string &round, Recorder &recorder) {
+void
+write_tables(Server &server, const std::string &round, Recorder &recorder)
+{
 	std::string mine = "payload->>'tag' LIKE " + quoted(round + ".%");
 
 	write_rows(recorder, "message",
@@ -286,20 +314,21 @@ void write_tables(Server &server, const std::string &round, Recorder &recorder) 
 	write_rows(recorder, "pending", server.ask("SELECT outbox_id AS id FROM outbox.pending"));
 }
 
-void run_round(Server &server, const Round &round) {
+void
+run_round(Server &server, const Round &round)
+{
 	Recorder recorder(round.folder + "/driver", round.name + ".driver");
 	Recorder last(round.folder + "/drain", round.name + ".drain");
 
 	note_state(server, recorder);
 	load(server, round, recorder);
-	if (server.has_clock()) {
+	if (server.has_clock())
+	{
 		int64_t from = server.clock_error();
 
 		// Whatever was to be at some time, is.
 		server.set_clock(farthest_step + 60000000);
-		recorder.write(
-			0, "clock",
-			{{"from", std::to_string(from)}, {"to", std::to_string(server.clock_error())}});
+		recorder.write(0, "clock", {{"from", std::to_string(from)}, {"to", std::to_string(server.clock_error())}});
 	}
 
 	Session session(last, false);
@@ -309,7 +338,9 @@ void run_round(Server &server, const Round &round) {
 }
 
 // Whether all that it recorded is as it must be.
-bool round_holds(Server &server, const Round &round) {
+bool
+round_holds(Server &server, const Round &round)
+{
 	History history;
 
 	std::filesystem::create_directories(round.folder);
@@ -317,7 +348,8 @@ bool round_holds(Server &server, const Round &round) {
 
 	std::vector<Event> events = gathered(round.folder);
 
-	if (!judge(events, history)) {
+	if (!judge(events, history))
+	{
 		std::ofstream out(round.folder + ".history");
 
 		for (const Event &event : events)
@@ -326,22 +358,26 @@ bool round_holds(Server &server, const Round &round) {
 		return false;
 	}
 	count(history);
-	std::cout << "# " << round.name << ", SEED=" << round.seed << ": "
-			  << history.transactions.size() << " transactions" << std::endl;
+	std::cout << "# " << round.name << ", SEED=" << round.seed << ": " << history.transactions.size() << " transactions"
+			  << std::endl;
 	std::filesystem::remove_all(round.folder);
 	return true;
 }
 
 // A round, and how to repeat it if it fails.
-bool try_round(Server &server, const Round &round) {
+bool
+try_round(Server &server, const Round &round)
+{
 	std::string again = "# to see it again: make history SEED=" + std::to_string(round.seed) +
-						" ROUNDS=1 ROUND_SECONDS=" + std::to_string(round.seconds) +
-						" KEEP=1 OUTBOX_KEEP=1\n";
+						" ROUNDS=1 ROUND_SECONDS=" + std::to_string(round.seconds) + " KEEP=1 OUTBOX_KEEP=1\n";
 
-	try {
+	try
+	{
 		if (round_holds(server, round))
 			return true;
-	} catch (const std::exception &error) {
+	}
+	catch (const std::exception &error)
+	{
 		std::cout << "# " << error.what() << "\n" << again << std::flush;
 		throw;
 	}
@@ -349,7 +385,9 @@ bool try_round(Server &server, const Round &round) {
 	return false;
 }
 
-int run() {
+int
+run()
+{
 	const uint64_t seed = static_cast<uint64_t>(from_environment("SEED", 1));
 	const long minutes = from_environment("MINUTES", 0);
 	const int64_t until = now_us() + minutes * 60000000;
@@ -361,7 +399,8 @@ int run() {
 	server.must("CREATE EXTENSION outbox");
 	server.must("SELECT * FROM outbox.maintain()");
 	make_queues(server);
-	for (long i = 0; i < rounds && (minutes == 0 || now_us() < until); i++) {
+	for (long i = 0; i < rounds && (minutes == 0 || now_us() < until); i++)
+	{
 		std::string name = "r" + std::to_string(i + 1);
 
 		if (!try_round(server, {name, folder + "/" + name, seed + static_cast<uint64_t>(i),
@@ -371,7 +410,9 @@ int run() {
 	return all_came_up() || rounds < 2 ? 0 : 3;
 }
 
-int check_file(const std::string &path) {
+int
+check_file(const std::string &path)
+{
 	History history;
 
 	return judge(events_in(path), history) ? 0 : 1;
@@ -379,18 +420,22 @@ int check_file(const std::string &path) {
 
 } // namespace
 
-int main(int argc, char **argv) {
-	try {
+int
+main(int argc, char **argv)
+{
+	try
+	{
 		if (argc == 8 && std::strcmp(argv[1], "client") == 0)
-			return run_client(argv[2], argv[3], argv[4], argv[5], std::stoull(argv[6]),
-							  std::stoi(argv[7]));
+			return run_client(argv[2], argv[3], argv[4], argv[5], std::stoull(argv[6]), std::stoi(argv[7]));
 		if (argc == 3 && std::strcmp(argv[1], "check") == 0)
 			return check_file(argv[2]);
 		if (argc == 2 && std::strcmp(argv[1], "run") == 0)
 			return run();
 		std::cerr << "usage: history run | check FILE\n";
 		return 2;
-	} catch (const std::exception &error) {
+	}
+	catch (const std::exception &error)
+	{
 		std::cerr << error.what() << std::endl;
 		return 2;
 	}

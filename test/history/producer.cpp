@@ -15,7 +15,8 @@ class Producer : public Actor {
 public:
 	using Actor::Actor;
 
-	void step(Session &session) override {
+	void step(Session &session) override
+	{
 		pause_ms(random.between(0, 25));
 		if (random.chance(40))
 			enqueue(session);
@@ -27,7 +28,8 @@ private:
 	int messages = 0;
 
 	// Keys are few, so that sessions meet over them.
-	Fields draft() {
+	Fields draft()
+	{
 		Fields message = {{"tag", client.recorder.client() + "." + std::to_string(++messages)}};
 		int key = random.below(60);
 
@@ -36,7 +38,8 @@ private:
 			message["partition_key"] = client.round + "." + random.pick(std::string("abc"));
 		if (random.chance(25))
 			message["key"] = client.round + ".k" + std::to_string(key);
-		else if (random.chance(10)) {
+		else if (random.chance(10))
+		{
 			char event[64];
 
 			std::snprintf(event, sizeof(event), "00000000-0000-4000-8000-%06d%06d",
@@ -46,9 +49,10 @@ private:
 		return message;
 	}
 
-	std::string arguments(const Fields &message) {
-		std::string text = "'e', '{\"tag\": \"" + message.text("tag") + "\"}', queue => " +
-						   quoted(message.text("queue"));
+	std::string arguments(const Fields &message)
+	{
+		std::string text =
+			"'e', '{\"tag\": \"" + message.text("tag") + "\"}', queue => " + quoted(message.text("queue"));
 
 		for (auto [field, name] : optional_fields)
 			if (message.has(field))
@@ -57,32 +61,32 @@ private:
 		return text;
 	}
 
-	void enqueue(Session &session) {
+	void enqueue(Session &session)
+	{
 		Fields message = draft();
 		std::string sql = arguments(message);
 
 		if (random.chance(10))
-			sql += ", deliver_at => clock_timestamp() + interval '" +
-				   std::to_string(random.below(300)) + " ms'";
-		session.call(
-			"enqueue", {},
-			"SELECT outbox_id AS id, sequence_id AS number, created::int FROM outbox.enqueue(" +
-				sql + ")",
-			{message});
+			sql += ", deliver_at => clock_timestamp() + interval '" + std::to_string(random.below(300)) + " ms'";
+		session.call("enqueue", {},
+					 "SELECT outbox_id AS id, sequence_id AS number, created::int FROM outbox.enqueue(" + sql + ")",
+					 {message});
 	}
 
-	void enqueue_batch(Session &session) {
+	void enqueue_batch(Session &session)
+	{
 		std::string queue = random.chance(40) ? "numbered" : "plain";
 		std::vector<Fields> items;
 		std::string json;
 
-		for (int i = random.between(1, 5); i > 0;) {
+		for (int i = random.between(1, 5); i > 0;)
+		{
 			Fields message = draft();
 
 			if (message["queue"] != queue)
 				continue;
-			json += std::string(json.empty() ? "" : ", ") +
-					"{\"event_type\": \"e\", \"payload\": {\"tag\": \"" + message["tag"] + "\"}";
+			json += std::string(json.empty() ? "" : ", ") + "{\"event_type\": \"e\", \"payload\": {\"tag\": \"" +
+					message["tag"] + "\"}";
 			for (auto [field, name] : optional_fields)
 				if (message.has(field))
 					json += std::string(", \"") + name + "\": \"" + message[field] + "\"";
@@ -97,17 +101,21 @@ private:
 					 items);
 	}
 
-	void some(Session &session) {
+	void some(Session &session)
+	{
 		if (random.chance(30))
 			enqueue_batch(session);
 		else
 			enqueue(session);
 	}
 
-	void transaction(Session &session) {
+	void transaction(Session &session)
+	{
 		session.begin(isolation());
-		for (int i = random.between(1, 3); i > 0 && !session.failed(); i--) {
-			if (!random.chance(25)) {
+		for (int i = random.between(1, 3); i > 0 && !session.failed(); i--)
+		{
+			if (!random.chance(25))
+			{
 				some(session);
 				continue;
 			}
@@ -124,6 +132,8 @@ private:
 
 } // namespace
 
-std::unique_ptr<Actor> make_producer(Client &client) {
+std::unique_ptr<Actor>
+make_producer(Client &client)
+{
 	return std::make_unique<Producer>(client);
 }

@@ -11,13 +11,17 @@
 
 namespace {
 
-std::string from_environment(const char *name) {
+std::string
+from_environment(const char *name)
+{
 	const char *value = std::getenv(name);
 
 	return value != nullptr ? value : "";
 }
 
-void run(const std::string &command) {
+void
+run(const std::string &command)
+{
 	if (std::system(command.c_str()) != 0)
 		throw std::runtime_error("failed: " + command);
 }
@@ -26,14 +30,17 @@ void run(const std::string &command) {
 
 Server::Server()
 	: data(from_environment("PGDATA")), preload(from_environment("HISTORY_PRELOAD")),
-	  clock(preload.empty() ? "" : from_environment("HISTORY_CLOCK")) {
+	  clock(preload.empty() ? "" : from_environment("HISTORY_CLOCK"))
+{
 	if (has_clock())
 		set_clock(0);
 }
 
 // Who is killed within libfaketime's stat() leaves a semaphore behind that all others, the
 // postmaster too, would wait for: so that function stays as it is.
-void Server::start() {
+void
+Server::start()
+{
 	std::string environment;
 
 	if (has_clock())
@@ -43,29 +50,40 @@ void Server::start() {
 	wait_until_it_answers();
 }
 
-void Server::stop(const std::string &mode) {
+void
+Server::stop(const std::string &mode)
+{
 	run("pg_ctl -D '" + data + "' -m " + mode + " -w stop >/dev/null");
 	connection.reset();
 }
 
-Answer Server::ask(const std::string &sql) {
-	try {
+Answer
+Server::ask(const std::string &sql)
+{
+	try
+	{
 		if (connection == nullptr)
 			connection = std::make_unique<Connection>("history driver");
 		return connection->run(sql);
-	} catch (const std::runtime_error &broken) {
+	}
+	catch (const std::runtime_error &broken)
+	{
 		connection.reset();
 		throw Dead(broken.what());
 	}
 }
 
-std::string Server::value(const std::string &sql) {
+std::string
+Server::value(const std::string &sql)
+{
 	Answer answer = ask(sql);
 
 	return answer.ok() && !answer.rows.empty() && answer.rows[0][0] ? *answer.rows[0][0] : "";
 }
 
-void Server::must(const std::string &sql) {
+void
+Server::must(const std::string &sql)
+{
 	wait_until_it_answers();
 
 	Answer answer = ask(sql);
@@ -74,27 +92,38 @@ void Server::must(const std::string &sql) {
 		throw std::runtime_error(answer.sqlstate + " " + answer.message + "\n" + sql);
 }
 
-bool Server::answers() {
-	try {
+bool
+Server::answers()
+{
+	try
+	{
 		return ask("SELECT 1").ok();
-	} catch (const Dead &) {
+	}
+	catch (const Dead &)
+	{
 		return false;
 	}
 }
 
-void Server::wait_until_it_answers() {
+void
+Server::wait_until_it_answers()
+{
 	while (!answers())
 		pause_ms(10);
 }
 
-void Server::wait_until_it_has_crashed() {
+void
+Server::wait_until_it_has_crashed()
+{
 	while (answers())
 		pause_ms(2);
 	wait_until_it_answers();
 }
 
 // The processes read the file at each look at the clock.
-void Server::set_clock(int64_t us) {
+void
+Server::set_clock(int64_t us)
+{
 	std::string draft = clock + ".new";
 	char text[64];
 

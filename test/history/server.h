@@ -19,7 +19,7 @@ public:
 	// On a connection that is made anew when it died. Throws Dead.
 	Answer ask(const std::string &sql);
 	std::string value(const std::string &sql); // of one row and column, else empty
-	void must(const std::string &sql); // waits for the server; throws what is no Dead if it fails
+	void must(const std::string &sql);         // waits for the server; throws what is no Dead if it fails
 	bool answers();
 	void wait_until_it_answers();
 	// Its memory is gone when a connection of before dies. The caller has seen to that.

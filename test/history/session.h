@@ -18,7 +18,8 @@ public:
 
 	void add(int transaction, const std::string &kind, const Fields &fields);
 	void flush();
-	void write(int transaction, const std::string &kind, const Fields &fields) {
+	void write(int transaction, const std::string &kind, const Fields &fields)
+	{
 		add(transaction, kind, fields);
 		flush();
 	}
@@ -41,8 +42,7 @@ public:
 
 	// One call, in a transaction of its own unless one is open. Columns of the answer become
 	// fields of its rows, but for those that are NULL. Throws Dead.
-	Answer call(const std::string &verb, Fields fields, const std::string &sql,
-				const std::vector<Fields> &items = {});
+	Answer call(const std::string &verb, Fields fields, const std::string &sql, const std::vector<Fields> &items = {});
 
 	void begin(const std::string &isolation = "READ COMMITTED");
 	int savepoint(); // the number of the next call
@@ -68,8 +68,7 @@ private:
 	void start(bool automatic);
 	void control(const std::string &sql); // where it is cancelled the session is given up
 	void record_answer(const Answer &answer);
-	bool end(const std::string &kind, const Fields &fields, const std::string &sql,
-			 const std::string &as);
+	bool end(const std::string &kind, const Fields &fields, const std::string &sql, const std::string &as);
 };
 
 // Transactions count on when a client connects again.

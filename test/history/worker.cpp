@@ -13,7 +13,8 @@ class Worker : public Actor {
 public:
 	explicit Worker(Client &of) : Actor(of), name("w" + std::to_string(random.below(2))) {}
 
-	void step(Session &session) override {
+	void step(Session &session) override
+	{
 		pause_ms(random.between(0, 15));
 		if (random.chance(15) && !old.empty())
 			report_old(session);
@@ -28,7 +29,8 @@ private:
 	std::vector<Lease> held;
 	std::deque<Lease> old; // completed, lost, given back, or never really given
 
-	void forget(const std::vector<Lease> &leases) {
+	void forget(const std::vector<Lease> &leases)
+	{
 		for (const Lease &lease : leases)
 			old.push_back(lease);
 		while (old.size() > 30)
@@ -37,13 +39,15 @@ private:
 
 	int lease_ms() { return random.pick(std::vector<int>{20, 50, 100, 200, 300, 1000}); }
 
-	std::string state() {
+	std::string state()
+	{
 		int n = random.below(100);
 
 		return n < 55 ? "DISPATCHED" : n < 92 ? "RETRYABLE" : "FAILED";
 	}
 
-	std::vector<std::string> states(size_t count) {
+	std::vector<std::string> states(size_t count)
+	{
 		std::vector<std::string> result(count);
 
 		for (std::string &one : result)
@@ -51,17 +55,20 @@ private:
 		return result;
 	}
 
-	void keep(const std::vector<Lease> &leases, Ended how) {
+	void keep(const std::vector<Lease> &leases, Ended how)
+	{
 		if (how == Ended::committed)
 			held.insert(held.end(), leases.begin(), leases.end());
 		else
 			forget(leases);
 	}
 
-	void take(Session &session) {
+	void take(Session &session)
+	{
 		int batch = random.between(1, 6);
 
-		if (random.chance(70)) {
+		if (random.chance(70))
+		{
 			keep(claim(session, name, batch, lease_ms()), Ended::committed);
 			return;
 		}
@@ -71,13 +78,13 @@ private:
 
 		// More than one: what it took is behind the next one, and back if it is rolled back.
 		for (int i = random.between(1, 2); i > 0 && !session.failed(); i--)
-			for (const Lease &lease :
-				 random.chance(70) ? claim(session, name, batch, lease_ms()) : send(session))
+			for (const Lease &lease : random.chance(70) ? claim(session, name, batch, lease_ms()) : send(session))
 				leases.push_back(lease);
 		keep(leases, end_somehow(session));
 	}
 
-	std::vector<Lease> send(Session &session) {
+	std::vector<Lease> send(Session &session)
+	{
 		static int messages = 0;
 		std::string tag = client.recorder.client() + "." + std::to_string(++messages);
 		std::string queue = random.chance(50) ? "plain" : "numbered";
@@ -85,19 +92,19 @@ private:
 
 		if (queue == "numbered")
 			item["partition_key"] = client.round + ".a";
-		return leases_in(session.call(
-			"enqueue_and_claim", {{"worker", name}},
-			"SELECT outbox_id AS id, sequence_id AS number, created::int, lease_token AS token, "
-			"(extract(epoch FROM lease_expires_at) * 1000000)::bigint AS expires FROM "
-			"outbox.enqueue_and_claim(" +
-				quoted(name) + ", 'e', '{\"tag\": \"" + tag + "\"}', queue => " + quoted(queue) +
-				(item.has("partition_key") ? ", partition_key => " + quoted(item["partition_key"])
-										   : "") +
-				", lease => '" + std::to_string(lease_ms()) + " ms')",
-			{item}));
+		return leases_in(
+			session.call("enqueue_and_claim", {{"worker", name}},
+						 "SELECT outbox_id AS id, sequence_id AS number, created::int, lease_token AS token, "
+						 "(extract(epoch FROM lease_expires_at) * 1000000)::bigint AS expires FROM "
+						 "outbox.enqueue_and_claim(" +
+							 quoted(name) + ", 'e', '{\"tag\": \"" + tag + "\"}', queue => " + quoted(queue) +
+							 (item.has("partition_key") ? ", partition_key => " + quoted(item["partition_key"]) : "") +
+							 ", lease => '" + std::to_string(lease_ms()) + " ms')",
+						 {item}));
 	}
 
-	void deal_with(Session &session) {
+	void deal_with(Session &session)
+	{
 		int what = random.below(100);
 
 		if (random.chance(20))
@@ -112,7 +119,8 @@ private:
 			give_back(session);
 		else if (what < 75)
 			drop_all();
-		else {
+		else
+		{
 			std::vector<Lease> mine = all_held();
 
 			complete_batch(session, name, mine, states(mine.size()));
@@ -120,7 +128,8 @@ private:
 	}
 
 	// From here on they are old: whatever comes of it, somebody may try them again.
-	std::vector<Lease> all_held() {
+	std::vector<Lease> all_held()
+	{
 		std::vector<Lease> mine;
 
 		mine.swap(held);
@@ -130,31 +139,33 @@ private:
 
 	void drop_all() { all_held(); }
 
-	void complete(Session &session, const Lease &lease) {
+	void complete(Session &session, const Lease &lease)
+	{
 		std::string how = state();
 		std::vector<Fields> items = items_of(session, {lease}, {how});
 
 		session.call("complete", {{"worker", name}},
-					 "SELECT attempt_no AS no, recorded FROM outbox.complete(" + quoted(lease.id) +
-						 ", " + quoted(lease.token) + ", " + quoted(name) + ", " + quoted(how) +
-						 ", reference => " + quoted(items[0]["reference"]) + ", latency_ms => 3)",
+					 "SELECT attempt_no AS no, recorded FROM outbox.complete(" + quoted(lease.id) + ", " +
+						 quoted(lease.token) + ", " + quoted(name) + ", " + quoted(how) + ", reference => " +
+						 quoted(items[0]["reference"]) + ", latency_ms => 3)",
 					 items);
 	}
 
-	void report_and_take(Session &session) {
+	void report_and_take(Session &session)
+	{
 		std::vector<Lease> mine = all_held();
 		std::vector<Fields> items = items_of(session, mine, states(mine.size()));
 		int batch = random.between(1, 6);
-		Answer answer = session.call(
-			"complete_and_claim", {{"worker", name}, {"batch", std::to_string(batch)}},
-			"SELECT kind, outbox_id AS id, attempt_no AS no, recorded, error, lease_token AS "
-			"token, queue, "
-			"(extract(epoch FROM lease_expires_at) * 1000000)::bigint AS expires, attempt_count AS "
-			"count, "
-			"payload->>'tag' AS tag FROM outbox.complete_and_claim(" +
-				report_arguments(name, items) + ", batch_size => " + std::to_string(batch) +
-				", lease => '" + std::to_string(lease_ms()) + " ms', queues => '{plain,numbered}')",
-			items);
+		Answer answer =
+			session.call("complete_and_claim", {{"worker", name}, {"batch", std::to_string(batch)}},
+						 "SELECT kind, outbox_id AS id, attempt_no AS no, recorded, error, lease_token AS "
+						 "token, queue, "
+						 "(extract(epoch FROM lease_expires_at) * 1000000)::bigint AS expires, attempt_count AS "
+						 "count, "
+						 "payload->>'tag' AS tag FROM outbox.complete_and_claim(" +
+							 report_arguments(name, items) + ", batch_size => " + std::to_string(batch) +
+							 ", lease => '" + std::to_string(lease_ms()) + " ms', queues => '{plain,numbered}')",
+						 items);
 
 		for (const Row &row : answer.rows)
 			if (row[0] == "claimed")
@@ -162,14 +173,16 @@ private:
 	}
 
 	// What was reported and rolled back can be reported again.
-	void report_in_transaction(Session &session) {
+	void report_in_transaction(Session &session)
+	{
 		std::vector<Lease> mine = all_held();
 
 		session.begin(isolation());
 		if (random.chance(50))
 			complete_batch(session, name, mine, states(mine.size()));
 		else
-			for (const Lease &lease : mine) {
+			for (const Lease &lease : mine)
+			{
 				int from = session.savepoint();
 
 				complete(session, lease);
@@ -181,36 +194,37 @@ private:
 	}
 
 	// Its answers are of no interest: what is left of a lease shows when it is reported.
-	void ask_for_leases(Session &session, const std::string &verb, const std::string &columns,
-						const std::string &last) {
+	void ask_for_leases(Session &session, const std::string &verb, const std::string &columns, const std::string &last)
+	{
 		std::vector<Fields> items = items_of(session, held, std::vector<std::string>(held.size()));
 		bool alone = random.chance(60);
 
 		if (!alone)
 			session.begin(isolation());
 		session.call(verb, {{"worker", name}},
-					 "SELECT outbox_id AS id, " + columns + ", error FROM outbox." + verb + "(" +
-						 quoted(name) + ", " + column_of(items, "id", "uuid") + ", " +
-						 column_of(items, "token", "uuid") + ", '" + last + "')",
+					 "SELECT outbox_id AS id, " + columns + ", error FROM outbox." + verb + "(" + quoted(name) + ", " +
+						 column_of(items, "id", "uuid") + ", " + column_of(items, "token", "uuid") + ", '" + last +
+						 "')",
 					 items);
 		if (!alone)
 			end_somehow(session);
 	}
 
-	void renew(Session &session) {
-		ask_for_leases(session, "renew",
-					   "(extract(epoch FROM lease_expires_at) * 1000000)::bigint AS expires",
+	void renew(Session &session)
+	{
+		ask_for_leases(session, "renew", "(extract(epoch FROM lease_expires_at) * 1000000)::bigint AS expires",
 					   std::to_string(lease_ms()) + " ms");
 	}
 
-	void give_back(Session &session) {
-		ask_for_leases(session, "release", "next_attempt_at",
-					   std::to_string(random.below(20)) + " ms");
+	void give_back(Session &session)
+	{
+		ask_for_leases(session, "release", "next_attempt_at", std::to_string(random.below(20)) + " ms");
 		if (random.chance(80))
 			all_held();
 	}
 
-	void report_old(Session &session) {
+	void report_old(Session &session)
+	{
 		Lease lease = random.pick(old);
 
 		if (random.chance(50))
@@ -222,6 +236,8 @@ private:
 
 } // namespace
 
-std::unique_ptr<Actor> make_worker(Client &client) {
+std::unique_ptr<Actor>
+make_worker(Client &client)
+{
 	return std::make_unique<Worker>(client);
 }

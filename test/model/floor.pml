@@ -1,5 +1,5 @@
 /*
- * Scan floors (src/floor.h): one floor, rows that move under it, scans that raise it, commits
+ * Scan floors (src/commit/floor.h): one floor, rows that move under it, scans that raise it, commits
  * that lower it, a worker that a commit wakes. What a row stands for is left out: any
  * transaction may make, move or end any row.
  *
@@ -80,7 +80,7 @@ byte teller[ROWS] = NOBODY;
 bool owed[ROWS];
 bool told[ALL * ROWS];
 
-/* ---- commit and abort: src/transaction.cpp, act_at() */
+/* ---- commit and abort: src/commit/transaction.cpp, act_at() */
 
 inline end_versions(r)
 {
@@ -197,7 +197,7 @@ inline commit()
 	}
 }
 
-/* ---- changes: src/pending_row.cpp, store() and remove() */
+/* ---- changes: src/message/pending_row.cpp, store() and remove() */
 
 inline change(r, to)
 {

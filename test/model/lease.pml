@@ -1,5 +1,5 @@
 /*
- * Claim, expiry, renewal, release, completion, repair and cancellation of messages (src/claim.cpp,
+ * Claim, expiry, renewal, release, completion, repair and cancellation of messages (src/verbs/claim.cpp,
  * lease.h, lost.h, complete.cpp, renew.cpp, repair.cpp, cancel.cpp), by workers that die or
  * believe for too long that they live, on a server that crashes.
  *

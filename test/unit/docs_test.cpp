@@ -15,7 +15,9 @@ constexpr const char *file = "../../docs/internals.md";
 
 using Lines = std::vector<std::string>;
 
-Lines read(std::istream &in) {
+Lines
+read(std::istream &in)
+{
 	Lines result;
 
 	for (std::string line; std::getline(in, line);)
@@ -23,7 +25,8 @@ Lines read(std::istream &in) {
 	return result;
 }
 
-TEST(Docs, ShowTheTransitions) {
+TEST(Docs, ShowTheTransitions)
+{
 	std::ifstream in(file);
 	if (!in)
 		GTEST_SKIP() << "no " << file;
@@ -41,4 +44,4 @@ TEST(Docs, ShowTheTransitions) {
 		<< "fill it from: make -s -C test/unit transitions";
 }
 
-}	// namespace
+} // namespace

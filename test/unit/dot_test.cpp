@@ -15,14 +15,18 @@ namespace {
 
 using namespace outbox::core;
 
-std::string whole() {
+std::string
+whole()
+{
 	std::vector<char> buffer(write_dot(nullptr, 0) + 1);
 
 	write_dot(buffer.data(), buffer.size());
 	return buffer.data();
 }
 
-std::vector<std::string> lines() {
+std::vector<std::string>
+lines()
+{
 	std::istringstream text(whole());
 	std::vector<std::string> result;
 
@@ -31,7 +35,8 @@ std::vector<std::string> lines() {
 	return result;
 }
 
-TEST(Dot, SaysTheLengthItNeeds) {
+TEST(Dot, SaysTheLengthItNeeds)
+{
 	const size_t length = write_dot(nullptr, 0);
 
 	EXPECT_GT(length, 500u);
@@ -39,7 +44,8 @@ TEST(Dot, SaysTheLengthItNeeds) {
 	EXPECT_EQ(whole().back(), '\n');
 }
 
-TEST(Dot, LargerBufferChangesNothing) {
+TEST(Dot, LargerBufferChangesNothing)
+{
 	std::vector<char> buffer(100'000, '#');
 	const size_t length = write_dot(buffer.data(), buffer.size());
 
@@ -48,10 +54,12 @@ TEST(Dot, LargerBufferChangesNothing) {
 	EXPECT_EQ(buffer[length + 1], '#');
 }
 
-TEST(Dot, IsCutAtEverySizeAsSnprintfCuts) {
+TEST(Dot, IsCutAtEverySizeAsSnprintfCuts)
+{
 	const std::string text = whole();
 
-	for (size_t size = 1; size <= text.size() + 2; size++) {
+	for (size_t size = 1; size <= text.size() + 2; size++)
+	{
 		std::vector<char> buffer(size + 1, '#');
 		const size_t kept = std::min(size - 1, text.size());
 
@@ -61,7 +69,8 @@ TEST(Dot, IsCutAtEverySizeAsSnprintfCuts) {
 	}
 }
 
-TEST(Dot, SizeNoneWritesNothing) {
+TEST(Dot, SizeNoneWritesNothing)
+{
 	char untouched = '#';
 
 	EXPECT_EQ(write_dot(&untouched, 0), whole().size());
@@ -72,11 +81,12 @@ TEST(Dot, SizeNoneWritesNothing) {
 // Not std::regex: with the sanitizers on, g++ 12 warns about its insides.
 class Statement {
 public:
-	Statement() {
+	Statement()
+	{
 		const char *pattern = "^\t(rankdir=LR;"
-			"|node \\[[a-z]+=[a-z]+(, [a-z]+=[a-z]+)*\\];"
-			"|[a-z]+( \\[[a-z]+=[a-z0-9]+\\])?;"
-			"|[a-z]+ -> [a-z]+ \\[label=\"([A-Za-z_ ]|\\\\n)+\"(, style=dashed)?\\];)$";
+							  "|node \\[[a-z]+=[a-z]+(, [a-z]+=[a-z]+)*\\];"
+							  "|[a-z]+( \\[[a-z]+=[a-z0-9]+\\])?;"
+							  "|[a-z]+ -> [a-z]+ \\[label=\"([A-Za-z_ ]|\\\\n)+\"(, style=dashed)?\\];)$";
 
 		EXPECT_EQ(regcomp(&compiled, pattern, REG_EXTENDED | REG_NOSUB), 0);
 	}
@@ -84,15 +94,14 @@ public:
 	Statement(const Statement &) = delete;
 	Statement &operator=(const Statement &) = delete;
 
-	bool matches(const std::string &line) const {
-		return regexec(&compiled, line.c_str(), 0, nullptr, 0) == 0;
-	}
+	bool matches(const std::string &line) const { return regexec(&compiled, line.c_str(), 0, nullptr, 0) == 0; }
 
 private:
 	regex_t compiled;
 };
 
-TEST(Dot, IsDot) {
+TEST(Dot, IsDot)
+{
 	const std::vector<std::string> all = lines();
 	const Statement statement;
 
@@ -103,7 +112,9 @@ TEST(Dot, IsDot) {
 		EXPECT_TRUE(statement.matches(all[i])) << all[i];
 }
 
-std::string edge(const Transition &row) {
+std::string
+edge(const Transition &row)
+{
 	std::string text = std::string("\t") + name(row.from) + " -> " + name(row.to) + " [label=\"" + name(row.event);
 
 	if (row.at_ceiling)
@@ -113,7 +124,8 @@ std::string edge(const Transition &row) {
 	return text + (row.at_ceiling ? "\", style=dashed];" : "\"];");
 }
 
-TEST(Dot, ShowsEveryTransitionOnceAndNoOther) {
+TEST(Dot, ShowsEveryTransitionOnceAndNoOther)
+{
 	std::map<std::string, int> shown, listed;
 
 	for (const std::string &line : lines())
@@ -124,12 +136,13 @@ TEST(Dot, ShowsEveryTransitionOnceAndNoOther) {
 	EXPECT_EQ(shown, listed);
 }
 
-TEST(Dot, MarksWhereItBeginsAndEnds) {
+TEST(Dot, MarksWhereItBeginsAndEnds)
+{
 	const std::string text = whole();
 
 	for (const char *node : {"\tabsent [shape=plaintext];\n", "\tpending;\n", "\tleased;\n", "\texpired;\n",
-			"\tdispatched [peripheries=2];\n", "\tfailed [peripheries=2];\n"})
+							 "\tdispatched [peripheries=2];\n", "\tfailed [peripheries=2];\n"})
 		EXPECT_NE(text.find(node), std::string::npos) << node;
 }
 
-}	// namespace
+} // namespace

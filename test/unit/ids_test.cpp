@@ -26,19 +26,26 @@ constexpr uint64_t last_tail = (uint64_t{1} << 62) - 1;
 static_assert(noexcept(next_id(std::declval<IdClock &>(), 0, 0, 0)));
 static_assert(sizeof(Uuid) == 16);
 
-int compare(const Uuid &a, const Uuid &b) {
+int
+compare(const Uuid &a, const Uuid &b)
+{
 	return memcmp(a.bytes, b.bytes, sizeof a.bytes);
 }
 
-bool is_version_7(const Uuid &id) {
+bool
+is_version_7(const Uuid &id)
+{
 	return id.bytes[6] >> 4 == 7 && id.bytes[8] >> 6 == 2;
 }
 
-std::string hex(const Uuid &id) {
+std::string
+hex(const Uuid &id)
+{
 	std::string text;
 	char pair[3];
 
-	for (unsigned char byte : id.bytes) {
+	for (unsigned char byte : id.bytes)
+	{
 		snprintf(pair, sizeof pair, "%02x", byte);
 		text += pair;
 	}
@@ -52,21 +59,24 @@ struct Watch {
 	long malformed = 0;
 	long at_or_over_limit = 0;
 
-	void see(const Uuid &id, int64_t limit_ms = no_limit) {
+	void see(const Uuid &id, int64_t limit_ms = no_limit)
+	{
 		out_of_order += compare(previous, id) >= 0;
 		malformed += !is_version_7(id);
 		at_or_over_limit += id_time_ms(id) >= limit_ms;
 		previous = id;
 	}
 
-	void expect_clean() const {
+	void expect_clean() const
+	{
 		EXPECT_EQ(out_of_order, 0);
 		EXPECT_EQ(malformed, 0);
 		EXPECT_EQ(at_or_over_limit, 0);
 	}
 };
 
-TEST(Ids, RiseWhileTheClockStands) {
+TEST(Ids, RiseWhileTheClockStands)
+{
 	auto random = outbox::test::generator();
 	IdClock clock{};
 	Watch watch;
@@ -77,8 +87,10 @@ TEST(Ids, RiseWhileTheClockStands) {
 	EXPECT_EQ(id_time_ms(watch.previous), now_ms);
 }
 
-TEST(Ids, RiseWithoutAnyEntropy) {
-	for (uint64_t entropy : {uint64_t{0}, UINT64_MAX}) {
+TEST(Ids, RiseWithoutAnyEntropy)
+{
+	for (uint64_t entropy : {uint64_t{0}, UINT64_MAX})
+	{
 		IdClock clock{};
 		Watch watch;
 
@@ -89,20 +101,23 @@ TEST(Ids, RiseWithoutAnyEntropy) {
 	}
 }
 
-TEST(Ids, RiseWhileTheClockSteps) {
+TEST(Ids, RiseWhileTheClockSteps)
+{
 	auto random = outbox::test::generator();
 	IdClock clock{};
 	Watch watch;
 	int64_t us = now_us;
 
-	for (int i = 0; i < 2'000'000; i++) {
+	for (int i = 0; i < 2'000'000; i++)
+	{
 		us += static_cast<int64_t>(random() % 2001) - 1000;
 		watch.see(next_id(clock, us, no_limit, random()));
 	}
 	watch.expect_clean();
 }
 
-TEST(Ids, KeepTheTimeWhenTheClockStepsBack) {
+TEST(Ids, KeepTheTimeWhenTheClockStepsBack)
+{
 	IdClock clock{};
 	const Uuid before = next_id(clock, now_us, no_limit, 1);
 	const Uuid after = next_id(clock, now_us - 3'600'000'000, no_limit, 2);
@@ -111,11 +126,13 @@ TEST(Ids, KeepTheTimeWhenTheClockStepsBack) {
 	EXPECT_EQ(memcmp(before.bytes, after.bytes, 8), 0);
 }
 
-TEST(Ids, FollowTheClockWithinAMillisecond) {
+TEST(Ids, FollowTheClockWithinAMillisecond)
+{
 	IdClock clock{};
 	Uuid previous = next_id(clock, now_ms * 1000, no_limit, UINT64_MAX);
 
-	for (int us = 1; us < 1000; us++) {
+	for (int us = 1; us < 1000; us++)
+	{
 		const Uuid id = next_id(clock, now_ms * 1000 + us, no_limit, 0);
 
 		// The time part alone must order them, so that it also does between backends.
@@ -125,7 +142,8 @@ TEST(Ids, FollowTheClockWithinAMillisecond) {
 	}
 }
 
-TEST(Ids, FractionIsAShareOf4096) {
+TEST(Ids, FractionIsAShareOf4096)
+{
 	IdClock start{}, half{}, end{};
 
 	EXPECT_EQ(hex(next_id(start, now_ms * 1000, no_limit, 0)).substr(12, 4), "7000");
@@ -133,7 +151,8 @@ TEST(Ids, FractionIsAShareOf4096) {
 	EXPECT_EQ(hex(next_id(end, now_ms * 1000 + 999, no_limit, 0)).substr(12, 4), "7ffb");
 }
 
-TEST(Ids, ExampleOfTheRfc) {
+TEST(Ids, ExampleOfTheRfc)
+{
 	IdClock clock{0x017f22e279b0cc3, 0x18c4dc0c0c07398f - 1};
 	const Uuid id = next_id(clock, 0, no_limit, 0);
 
@@ -141,7 +160,8 @@ TEST(Ids, ExampleOfTheRfc) {
 	EXPECT_EQ(id_time_ms(id), 1645557742000);
 }
 
-TEST(Ids, StayBelowTheLimit) {
+TEST(Ids, StayBelowTheLimit)
+{
 	auto random = outbox::test::generator();
 	constexpr int64_t limit_ms = now_ms + 2;
 	IdClock clock{};
@@ -154,8 +174,10 @@ TEST(Ids, StayBelowTheLimit) {
 	EXPECT_LT(compare(watch.previous, first_id_at(limit_ms)), 0);
 }
 
-TEST(Ids, LimitIsExclusiveAndTouchesNothingBelow) {
-	for (int64_t limit_ms : {now_ms - 1000, now_ms, now_ms + 1, now_ms + 2, no_limit}) {
+TEST(Ids, LimitIsExclusiveAndTouchesNothingBelow)
+{
+	for (int64_t limit_ms : {now_ms - 1000, now_ms, now_ms + 1, now_ms + 2, no_limit})
+	{
 		IdClock clock{};
 		const int64_t ms = id_time_ms(next_id(clock, now_us, limit_ms, 7));
 
@@ -163,14 +185,16 @@ TEST(Ids, LimitIsExclusiveAndTouchesNothingBelow) {
 	}
 }
 
-TEST(Ids, LimitThatMovesOnIsFollowed) {
+TEST(Ids, LimitThatMovesOnIsFollowed)
+{
 	IdClock clock{};
 
 	next_id(clock, now_us, now_ms - 10, 1);
 	EXPECT_EQ(id_time_ms(next_id(clock, now_us, now_ms + 10, 1)), now_ms);
 }
 
-TEST(Ids, MonotonicityWinsOverTheLimit) {
+TEST(Ids, MonotonicityWinsOverTheLimit)
+{
 	IdClock stepped{};
 	const Uuid before = next_id(stepped, now_us, no_limit, 1);
 	const Uuid after = next_id(stepped, now_us, now_ms - 1000, 1);
@@ -182,8 +206,10 @@ TEST(Ids, MonotonicityWinsOverTheLimit) {
 	EXPECT_EQ(id_time_ms(over), now_ms);
 }
 
-TEST(Ids, TailThatIsUsedUpCarries) {
-	for (uint64_t room = 0; room < 3; room++) {
+TEST(Ids, TailThatIsUsedUpCarries)
+{
+	for (uint64_t room = 0; room < 3; room++)
+	{
 		IdClock clock{uint64_t{now_ms} << 12 | 0xfff, last_tail - room};
 		Watch watch;
 
@@ -195,8 +221,10 @@ TEST(Ids, TailThatIsUsedUpCarries) {
 	}
 }
 
-TEST(Ids, FreshTailLeavesRoomToCount) {
-	for (uint64_t entropy : {uint64_t{0}, uint64_t{1} << 63, UINT64_MAX}) {
+TEST(Ids, FreshTailLeavesRoomToCount)
+{
+	for (uint64_t entropy : {uint64_t{0}, uint64_t{1} << 63, UINT64_MAX})
+	{
 		IdClock clock{};
 
 		next_id(clock, now_us, no_limit, entropy);
@@ -204,11 +232,13 @@ TEST(Ids, FreshTailLeavesRoomToCount) {
 	}
 }
 
-TEST(Ids, TailIsAsRandomAsItsEntropy) {
+TEST(Ids, TailIsAsRandomAsItsEntropy)
+{
 	auto random = outbox::test::generator();
 	uint64_t ones = 0, zeros = 0;
 
-	for (int i = 0; i < 1000; i++) {
+	for (int i = 0; i < 1000; i++)
+	{
 		IdClock clock{};
 
 		next_id(clock, now_us, no_limit, random());
@@ -220,11 +250,13 @@ TEST(Ids, TailIsAsRandomAsItsEntropy) {
 	EXPECT_EQ(zeros & random_bits, random_bits);
 }
 
-TEST(Ids, BackendsDoNotMeet) {
+TEST(Ids, BackendsDoNotMeet)
+{
 	auto random = outbox::test::generator();
 	std::set<std::string> seen;
 
-	for (int backend = 0; backend < 300; backend++) {
+	for (int backend = 0; backend < 300; backend++)
+	{
 		IdClock clock{};
 
 		for (int i = 0; i < 300; i++)
@@ -233,13 +265,15 @@ TEST(Ids, BackendsDoNotMeet) {
 	EXPECT_EQ(seen.size(), 300u * 300u);
 }
 
-TEST(Ids, StandingClockDoesNotMakeThemGuessable) {
+TEST(Ids, StandingClockDoesNotMakeThemGuessable)
+{
 	auto random = outbox::test::generator();
 	std::set<uint64_t> steps;
 	IdClock clock{};
 
 	next_id(clock, now_us, no_limit, random());
-	for (int i = 0; i < 1000; i++) {
+	for (int i = 0; i < 1000; i++)
+	{
 		const uint64_t before = clock.tail;
 
 		next_id(clock, now_us, no_limit, random());
@@ -248,8 +282,10 @@ TEST(Ids, StandingClockDoesNotMakeThemGuessable) {
 	EXPECT_GT(steps.size(), 900u);
 }
 
-TEST(Ids, FromTheEpochOnAndBefore) {
-	for (int64_t us : {INT64_MIN, int64_t{-1}, int64_t{0}}) {
+TEST(Ids, FromTheEpochOnAndBefore)
+{
+	for (int64_t us : {INT64_MIN, int64_t{-1}, int64_t{0}})
+	{
 		IdClock clock{};
 		Watch watch;
 
@@ -260,14 +296,17 @@ TEST(Ids, FromTheEpochOnAndBefore) {
 	}
 }
 
-TEST(Ids, FirstIdAtTheEpochIsRandomToo) {
+TEST(Ids, FirstIdAtTheEpochIsRandomToo)
+{
 	IdClock one{}, other{};
 
 	EXPECT_NE(hex(next_id(one, 0, no_limit, 1000)), hex(next_id(other, 0, no_limit, 2000)));
 }
 
-TEST(Ids, LimitBeforeTheEpochStillGivesIds) {
-	for (int64_t limit_ms : {INT64_MIN, int64_t{-1}, int64_t{0}, int64_t{1}}) {
+TEST(Ids, LimitBeforeTheEpochStillGivesIds)
+{
+	for (int64_t limit_ms : {INT64_MIN, int64_t{-1}, int64_t{0}, int64_t{1}})
+	{
 		IdClock clock{};
 		Watch watch;
 
@@ -278,16 +317,19 @@ TEST(Ids, LimitBeforeTheEpochStillGivesIds) {
 	}
 }
 
-TEST(Ids, ClockBeyond48BitsIsHeldFromItsFirstMicrosecond) {
+TEST(Ids, ClockBeyond48BitsIsHeldFromItsFirstMicrosecond)
+{
 	IdClock before{}, after{};
 
 	EXPECT_EQ(hex(next_id(before, last_ms * 1000 + 999, no_limit, 0)).substr(0, 16), "ffffffffffff7ffb");
 	EXPECT_EQ(hex(next_id(after, (last_ms + 1) * 1000, no_limit, 0)).substr(0, 16), "ffffffffffff7fff");
 }
 
-TEST(Ids, LimitBeyond48BitsIsNone) {
+TEST(Ids, LimitBeyond48BitsIsNone)
+{
 	for (int shift = 48; shift < 63; shift++)
-		for (int64_t above : {0, 1, 4095}) {
+		for (int64_t above : {0, 1, 4095})
+		{
 			IdClock clock{};
 			const int64_t limit_ms = (int64_t{1} << shift) + above;
 
@@ -295,7 +337,8 @@ TEST(Ids, LimitBeyond48BitsIsNone) {
 		}
 }
 
-TEST(Ids, ClockBeyond48BitsIsHeld) {
+TEST(Ids, ClockBeyond48BitsIsHeld)
+{
 	IdClock clock{};
 	Watch watch;
 
@@ -305,19 +348,22 @@ TEST(Ids, ClockBeyond48BitsIsHeld) {
 	EXPECT_EQ(id_time_ms(watch.previous), last_ms);
 }
 
-TEST(Ids, LastIdOfAllIsNeverFollowedByASmallerOne) {
+TEST(Ids, LastIdOfAllIsNeverFollowedByASmallerOne)
+{
 	IdClock clock{last_prefix, last_tail - 1};
 
 	EXPECT_EQ(hex(next_id(clock, now_us, no_limit, UINT64_MAX)), "ffffffffffff7fffbfffffffffffffff");
 	EXPECT_EQ(hex(next_id(clock, now_us, no_limit, UINT64_MAX)), "ffffffffffff7fffbfffffffffffffff");
 }
 
-TEST(Bounds, RoundTrip) {
+TEST(Bounds, RoundTrip)
+{
 	auto random = outbox::test::generator();
 
 	for (int64_t ms : {int64_t{0}, int64_t{1}, now_ms, last_ms - 1, last_ms})
 		EXPECT_EQ(id_time_ms(first_id_at(ms)), ms);
-	for (int i = 0; i < 100'000; i++) {
+	for (int i = 0; i < 100'000; i++)
+	{
 		const int64_t ms = static_cast<int64_t>(random() >> 16);
 
 		ASSERT_EQ(id_time_ms(first_id_at(ms)), ms);
@@ -325,22 +371,26 @@ TEST(Bounds, RoundTrip) {
 	}
 }
 
-TEST(Bounds, SayTheSmallestId) {
+TEST(Bounds, SayTheSmallestId)
+{
 	EXPECT_EQ(hex(first_id_at(0)), "00000000000070008000000000000000");
 	EXPECT_EQ(hex(first_id_at(0x0123456789ab)), "0123456789ab70008000000000000000");
 }
 
-TEST(Bounds, HoldWhatCannotBeSaid) {
+TEST(Bounds, HoldWhatCannotBeSaid)
+{
 	EXPECT_EQ(hex(first_id_at(-1)), hex(first_id_at(0)));
 	EXPECT_EQ(hex(first_id_at(INT64_MIN)), hex(first_id_at(0)));
 	EXPECT_EQ(hex(first_id_at(last_ms + 1)), hex(first_id_at(last_ms)));
 	EXPECT_EQ(hex(first_id_at(INT64_MAX)), hex(first_id_at(last_ms)));
 }
 
-TEST(Bounds, EncloseTheIdsOfTheirMillisecond) {
+TEST(Bounds, EncloseTheIdsOfTheirMillisecond)
+{
 	auto random = outbox::test::generator();
 
-	for (int i = 0; i < 100'000; i++) {
+	for (int i = 0; i < 100'000; i++)
+	{
 		const int64_t us = static_cast<int64_t>(random() % (uint64_t{1} << 57));
 		IdClock clock{};
 		const Uuid id = next_id(clock, us, no_limit, random());
@@ -350,7 +400,8 @@ TEST(Bounds, EncloseTheIdsOfTheirMillisecond) {
 	}
 }
 
-TEST(Bounds, EncloseTheExtremesToo) {
+TEST(Bounds, EncloseTheExtremesToo)
+{
 	IdClock low{}, high{(uint64_t{now_ms} << 12) | 0xfff, last_tail - 1};
 	const Uuid first = next_id(low, now_ms * 1000, no_limit, 0);
 	const Uuid last = next_id(high, 0, no_limit, 0);
@@ -360,4 +411,4 @@ TEST(Bounds, EncloseTheExtremesToo) {
 	EXPECT_LT(compare(last, first_id_at(now_ms + 1)), 0);
 }
 
-}	// namespace
+} // namespace

@@ -26,7 +26,9 @@ static_assert(noexcept(frame_size(nullptr, 0)));
 
 // Exactly frame_size bytes, so that the address sanitizer sees one too many;
 // written over two fillings, so that one too few shows as well.
-std::string frame(const Key &key) {
+std::string
+frame(const Key &key)
+{
 	std::vector<Part> parts;
 	for (const std::string &part : key.parts)
 		parts.push_back({part.data(), part.size()});
@@ -42,21 +44,23 @@ std::string frame(const Key &key) {
 	return {zeros.begin(), zeros.end()};
 }
 
-TEST(Keys, FrameIsKindThenLengthAndBytes) {
-	EXPECT_EQ(frame({KeyKind::partition, {"ab", ""}}),
-		"p\0\0\0\0\0\0\0\2ab\0\0\0\0\0\0\0\0"s);
+TEST(Keys, FrameIsKindThenLengthAndBytes)
+{
+	EXPECT_EQ(frame({KeyKind::partition, {"ab", ""}}), "p\0\0\0\0\0\0\0\2ab\0\0\0\0\0\0\0\0"s);
 	EXPECT_EQ(frame({KeyKind::idempotency, {}}), "i"s);
 	EXPECT_EQ(frame({KeyKind::event, {"\0\xff"s}}), "e\0\0\0\0\0\0\0\2\0\xff"s);
 }
 
-TEST(Keys, LengthIsBigEndian) {
+TEST(Keys, LengthIsBigEndian)
+{
 	const std::string got = frame({KeyKind::partition, {std::string(0x010203, 'x')}});
 
 	EXPECT_EQ(got.substr(0, 9), "p\0\0\0\0\0\1\2\3"s);
 	EXPECT_EQ(got.size(), 9u + 0x010203u);
 }
 
-TEST(Keys, SizeIsKnownBefore) {
+TEST(Keys, SizeIsKnownBefore)
+{
 	const Part parts[] = {{"ab", 2}, {nullptr, 0}, {"cde", 3}};
 
 	EXPECT_EQ(frame_size(nullptr, 0), 1u);
@@ -64,7 +68,8 @@ TEST(Keys, SizeIsKnownBefore) {
 	EXPECT_EQ(frame_size(parts, 3), 1u + 3 * 8 + 5);
 }
 
-TEST(Keys, EmptyPartNeedsNoData) {
+TEST(Keys, EmptyPartNeedsNoData)
+{
 	const Part none[] = {{nullptr, 0}};
 	unsigned char got[9];
 
@@ -72,7 +77,8 @@ TEST(Keys, EmptyPartNeedsNoData) {
 	EXPECT_EQ(std::string(got, got + 9), frame({KeyKind::event, {""}}));
 }
 
-TEST(Keys, KindsAndShapesDiffer) {
+TEST(Keys, KindsAndShapesDiffer)
+{
 	const Key keys[] = {
 		{KeyKind::idempotency, {}},
 		{KeyKind::idempotency, {""}},
@@ -99,7 +105,9 @@ TEST(Keys, KindsAndShapesDiffer) {
 }
 
 // Few letters, among them the bytes that lengths and kinds are made of.
-std::string random_text(std::mt19937_64 &random) {
+std::string
+random_text(std::mt19937_64 &random)
+{
 	static const std::string letters = "\0\1\2ip"s;
 	std::string text(random() % 4, '\0');
 
@@ -108,7 +116,9 @@ std::string random_text(std::mt19937_64 &random) {
 	return text;
 }
 
-Key random_key(std::mt19937_64 &random) {
+Key
+random_key(std::mt19937_64 &random)
+{
 	Key key{kinds[random() % 3], {}};
 
 	for (size_t n = random() % 4; n > 0; n--)
@@ -117,8 +127,11 @@ Key random_key(std::mt19937_64 &random) {
 }
 
 // Moves one byte over a boundary: the pair that careless framing confuses.
-Key neighbour(Key key) {
-	for (size_t i = 0; i + 1 < key.parts.size(); i++) {
+Key
+neighbour(Key key)
+{
+	for (size_t i = 0; i + 1 < key.parts.size(); i++)
+	{
 		if (key.parts[i].empty())
 			continue;
 		key.parts[i + 1].insert(0, 1, key.parts[i].back());
@@ -128,11 +141,13 @@ Key neighbour(Key key) {
 	return key;
 }
 
-TEST(Keys, FramesAreInjective) {
+TEST(Keys, FramesAreInjective)
+{
 	auto random = outbox::test::generator();
 	int equal = 0, neighbours = 0;
 
-	for (int i = 0; i < 200'000; i++) {
+	for (int i = 0; i < 200'000; i++)
+	{
 		const Key a = random_key(random), b = random_key(random), c = neighbour(a);
 
 		ASSERT_EQ(frame(a) == frame(b), a == b);
@@ -145,4 +160,4 @@ TEST(Keys, FramesAreInjective) {
 	EXPECT_GT(neighbours, 10'000);
 }
 
-}	// namespace
+} // namespace

@@ -10,8 +10,10 @@ namespace outbox::test {
 uint64_t seed();
 
 // A generator of its own for each test, so that one test run alone draws the same.
-inline std::mt19937_64 generator() {
+inline std::mt19937_64
+generator()
+{
 	return std::mt19937_64(seed());
 }
 
-}	// namespace outbox::test
+} // namespace outbox::test

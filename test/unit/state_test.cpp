@@ -18,9 +18,12 @@ constexpr State all_states[] = {
 	State::absent, State::pending, State::leased, State::expired, State::dispatched, State::failed,
 };
 constexpr Event all_events[] = {
-	Event::enqueue, Event::enqueue_and_claim, Event::claim, Event::renew, Event::release,
-	Event::complete_dispatched, Event::complete_failed, Event::complete_retryable,
-	Event::lease_expiry, Event::repair, Event::cancel, Event::replay,
+	Event::enqueue,         Event::enqueue_and_claim,
+	Event::claim,           Event::renew,
+	Event::release,         Event::complete_dispatched,
+	Event::complete_failed, Event::complete_retryable,
+	Event::lease_expiry,    Event::repair,
+	Event::cancel,          Event::replay,
 };
 constexpr Record all_records[] = {
 	Record::nothing, Record::dispatched, Record::failed, Record::retryable, Record::zombie_requeue,
@@ -38,7 +41,9 @@ using Allowed = std::optional<Result>;
 static_assert(noexcept(outcome(State::absent, Event::enqueue, false)));
 static_assert(noexcept(write_dot(nullptr, 0)));
 
-Allowed from_pending(Event event, bool at_ceiling) {
+Allowed
+from_pending(Event event, bool at_ceiling)
+{
 	if (event == Event::claim && !at_ceiling)
 		return Result{State::leased, Record::nothing};
 	if (event == Event::claim || event == Event::cancel)
@@ -46,22 +51,33 @@ Allowed from_pending(Event event, bool at_ceiling) {
 	return {};
 }
 
-Allowed from_leased(Event event, bool at_ceiling) {
-	switch (event) {
-		case Event::renew: return Result{State::leased, Record::nothing};
-		case Event::release: return Result{State::pending, Record::nothing};
-		case Event::lease_expiry: return Result{State::expired, Record::nothing};
-		case Event::complete_dispatched: return Result{State::dispatched, Record::dispatched};
-		case Event::complete_failed: return Result{State::failed, Record::failed};
-		case Event::cancel: return Result{State::failed, Record::failed};
+Allowed
+from_leased(Event event, bool at_ceiling)
+{
+	switch (event)
+	{
+		case Event::renew:
+			return Result{State::leased, Record::nothing};
+		case Event::release:
+			return Result{State::pending, Record::nothing};
+		case Event::lease_expiry:
+			return Result{State::expired, Record::nothing};
+		case Event::complete_dispatched:
+			return Result{State::dispatched, Record::dispatched};
+		case Event::complete_failed:
+			return Result{State::failed, Record::failed};
+		case Event::cancel:
+			return Result{State::failed, Record::failed};
 		case Event::complete_retryable:
-			return at_ceiling ? Result{State::failed, Record::failed}
-							  : Result{State::pending, Record::retryable};
-		default: return {};
+			return at_ceiling ? Result{State::failed, Record::failed} : Result{State::pending, Record::retryable};
+		default:
+			return {};
 	}
 }
 
-Allowed from_expired(Event event, bool at_ceiling) {
+Allowed
+from_expired(Event event, bool at_ceiling)
+{
 	if (event == Event::repair && !at_ceiling)
 		return Result{State::pending, Record::zombie_requeue};
 	if (event == Event::repair || event == Event::cancel)
@@ -69,34 +85,45 @@ Allowed from_expired(Event event, bool at_ceiling) {
 	return {};
 }
 
-Allowed expected(State from, Event event, bool at_ceiling) {
-	switch (from) {
+Allowed
+expected(State from, Event event, bool at_ceiling)
+{
+	switch (from)
+	{
 		case State::absent:
 			if (event == Event::enqueue)
 				return Result{State::pending, Record::nothing};
 			if (event == Event::enqueue_and_claim)
 				return Result{State::leased, Record::nothing};
 			return {};
-		case State::pending: return from_pending(event, at_ceiling);
-		case State::leased: return from_leased(event, at_ceiling);
-		case State::expired: return from_expired(event, at_ceiling);
-		case State::dispatched: return {};
+		case State::pending:
+			return from_pending(event, at_ceiling);
+		case State::leased:
+			return from_leased(event, at_ceiling);
+		case State::expired:
+			return from_expired(event, at_ceiling);
+		case State::dispatched:
+			return {};
 		case State::failed:
 			return event == Event::replay ? Allowed(Result{State::failed, Record::nothing}) : Allowed();
 	}
 	return {};
 }
 
-std::vector<Transition> rows() {
+std::vector<Transition>
+rows()
+{
 	return {transitions, transitions + transition_count};
 }
 
-TEST(StateMachine, EveryCombination) {
+TEST(StateMachine, EveryCombination)
+{
 	int asked = 0, allowed = 0;
 
 	for (State from : all_states)
 		for (Event event : all_events)
-			for (bool at_ceiling : {false, true}) {
+			for (bool at_ceiling : {false, true})
+			{
 				const Transition *got = outcome(from, event, at_ceiling);
 				const Allowed want = expected(from, event, at_ceiling);
 				SCOPED_TRACE(std::string(name(from)) + " " + name(event) + (at_ceiling ? " at the ceiling" : ""));
@@ -115,12 +142,14 @@ TEST(StateMachine, EveryCombination) {
 	EXPECT_EQ(allowed, 28);
 }
 
-TEST(StateMachine, WhatIsNoStateOrEventIsNotAllowed) {
+TEST(StateMachine, WhatIsNoStateOrEventIsNotAllowed)
+{
 	EXPECT_EQ(outcome(static_cast<State>(99), Event::cancel, false), nullptr);
 	EXPECT_EQ(outcome(State::pending, static_cast<Event>(99), true), nullptr);
 }
 
-TEST(StateMachine, RowsAreListedOnce) {
+TEST(StateMachine, RowsAreListedOnce)
+{
 	std::set<std::tuple<State, Event, bool>> seen;
 
 	for (const Transition &row : rows())
@@ -128,9 +157,11 @@ TEST(StateMachine, RowsAreListedOnce) {
 			<< name(row.from) << ' ' << name(row.event);
 }
 
-TEST(StateMachine, CeilingRowAlwaysHasItsCounterpart) {
+TEST(StateMachine, CeilingRowAlwaysHasItsCounterpart)
+{
 	for (const Transition &row : rows())
-		if (row.at_ceiling) {
+		if (row.at_ceiling)
+		{
 			const Transition *below = outcome(row.from, row.event, false);
 
 			ASSERT_NE(below, nullptr);
@@ -139,8 +170,10 @@ TEST(StateMachine, CeilingRowAlwaysHasItsCounterpart) {
 		}
 }
 
-TEST(StateMachine, TerminalOutcomesAreRecordedExactlyThen) {
-	for (const Transition &row : rows()) {
+TEST(StateMachine, TerminalOutcomesAreRecordedExactlyThen)
+{
+	for (const Transition &row : rows())
+	{
 		const bool ends = row.to != row.from && (row.to == State::dispatched || row.to == State::failed);
 
 		EXPECT_EQ(row.record == Record::dispatched, ends && row.to == State::dispatched);
@@ -148,14 +181,17 @@ TEST(StateMachine, TerminalOutcomesAreRecordedExactlyThen) {
 	}
 }
 
-TEST(StateMachine, NothingLeavesATerminalState) {
+TEST(StateMachine, NothingLeavesATerminalState)
+{
 	for (const Transition &row : rows())
-		if (row.from == State::dispatched || row.from == State::failed) {
+		if (row.from == State::dispatched || row.from == State::failed)
+		{
 			EXPECT_EQ(row.to, row.from);
 		}
 }
 
-TEST(StateMachine, EveryStateIsReachedFromAbsent) {
+TEST(StateMachine, EveryStateIsReachedFromAbsent)
+{
 	std::set<State> reached = {State::absent};
 
 	for (size_t pass = 0; pass < std::size(all_states); pass++)
@@ -166,7 +202,9 @@ TEST(StateMachine, EveryStateIsReachedFromAbsent) {
 }
 
 template <typename T, size_t n>
-void expect_distinct_names(const T (&values)[n]) {
+void
+expect_distinct_names(const T (&values)[n])
+{
 	std::set<std::string> seen = {"unknown"};
 
 	for (T value : values)
@@ -174,13 +212,15 @@ void expect_distinct_names(const T (&values)[n]) {
 	EXPECT_STREQ(name(static_cast<T>(n)), "unknown");
 }
 
-TEST(Names, AreDistinct) {
+TEST(Names, AreDistinct)
+{
 	expect_distinct_names(all_states);
 	expect_distinct_names(all_events);
 	expect_distinct_names(all_records);
 }
 
-TEST(Names, OfStates) {
+TEST(Names, OfStates)
+{
 	EXPECT_STREQ(name(State::absent), "absent");
 	EXPECT_STREQ(name(State::pending), "pending");
 	EXPECT_STREQ(name(State::leased), "leased");
@@ -189,17 +229,19 @@ TEST(Names, OfStates) {
 	EXPECT_STREQ(name(State::failed), "failed");
 }
 
-TEST(Names, OfEvents) {
+TEST(Names, OfEvents)
+{
 	const char *names[] = {
-		"enqueue", "enqueue_and_claim", "claim", "renew", "release", "complete_dispatched",
-		"complete_failed", "complete_retryable", "lease_expiry", "repair", "cancel", "replay",
+		"enqueue",         "enqueue_and_claim",  "claim",        "renew",  "release", "complete_dispatched",
+		"complete_failed", "complete_retryable", "lease_expiry", "repair", "cancel",  "replay",
 	};
 
 	for (size_t i = 0; i < std::size(all_events); i++)
 		EXPECT_STREQ(name(all_events[i]), names[i]);
 }
 
-TEST(Names, OfRecordsAreTheLabelsOfTheEnum) {
+TEST(Names, OfRecordsAreTheLabelsOfTheEnum)
+{
 	EXPECT_STREQ(name(Record::nothing), "nothing");
 	EXPECT_STREQ(name(Record::dispatched), "DISPATCHED");
 	EXPECT_STREQ(name(Record::failed), "FAILED");
@@ -207,4 +249,4 @@ TEST(Names, OfRecordsAreTheLabelsOfTheEnum) {
 	EXPECT_STREQ(name(Record::zombie_requeue), "ZOMBIE_REQUEUE");
 }
 
-}	// namespace
+} // namespace

@@ -9,24 +9,32 @@ namespace {
 
 using core::Transition;
 
-bool has_ceiling_row(const Transition &row) {
+bool
+has_ceiling_row(const Transition &row)
+{
 	return core::outcome(row.from, row.event, true)->at_ceiling;
 }
 
-const char *ceiling(const Transition &row) {
+const char *
+ceiling(const Transition &row)
+{
 	if (row.at_ceiling)
 		return "reached";
 	return has_ceiling_row(row) ? "not reached" : "any";
 }
 
-std::string line(const Transition &row) {
-	return std::string("| ") + name(row.from) + " | " + name(row.event) + " | " +
-		ceiling(row) + " | " + name(row.to) + " | " + name(row.record) + " |";
+std::string
+line(const Transition &row)
+{
+	return std::string("| ") + name(row.from) + " | " + name(row.event) + " | " + ceiling(row) + " | " + name(row.to) +
+		   " | " + name(row.record) + " |";
 }
 
-}	// namespace
+} // namespace
 
-std::vector<std::string> transition_table() {
+std::vector<std::string>
+transition_table()
+{
 	std::vector<std::string> lines = {
 		"| from | event | ceiling | to | ledger gets |",
 		"|---|---|---|---|---|",
@@ -37,4 +45,4 @@ std::vector<std::string> transition_table() {
 	return lines;
 }
 
-}	// namespace outbox::test
+} // namespace outbox::test

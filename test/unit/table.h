@@ -8,4 +8,4 @@ namespace outbox::test {
 
 std::vector<std::string> transition_table();
 
-}	// namespace outbox::test
+} // namespace outbox::test

@@ -3,7 +3,9 @@
 
 #include "table.h"
 
-int main() {
+int
+main()
+{
 	for (const std::string &line : outbox::test::transition_table())
 		puts(line.c_str());
 }

@@ -1,0 +1,319 @@
+// See shared.h.
+
+#include "commit/shared.h"
+
+#include "server/settings.h"
+
+namespace outbox {
+
+Shared *shared;
+
+namespace {
+
+shmem_request_hook_type previous_request;
+shmem_startup_hook_type previous_startup;
+
+// Slots that this session used last, so that a queue is found without the lock.
+constexpr int remembered_slots = 16;
+struct Remembered {
+	QueueSlot *slot;
+	uint32 generation;
+	char name[NAMEDATALEN];
+} remembered[remembered_slots];
+
+Size
+shared_size()
+{
+	return add_size(offsetof(Shared, queues), mul_size(sizeof(QueueSlot), static_cast<Size>(max_queues())));
+}
+
+void
+request()
+{
+	if (previous_request != nullptr)
+		previous_request();
+	RequestAddinShmemSpace(shared_size());
+	RequestNamedLWLockTranche("outbox", 1);
+}
+
+void
+init_database(DatabaseSlot *slot)
+{
+	pg_atomic_init_u32(&slot->finding, static_cast<uint32>(Finding::unknown));
+	pg_atomic_init_u32(&slot->worker, 0);
+	pg_atomic_init_u32(&slot->leave, 0);
+	pg_atomic_init_u32(&slot->went_round, 0);
+	pg_atomic_init_u32(&slot->enqueued, 0);
+	pg_atomic_init_u64(&slot->sleeps_until, 0);
+	pg_atomic_init_u64(&slot->look_at, static_cast<uint64>(DT_NOEND));
+	pg_atomic_init_u64(&slot->expires_at, static_cast<uint64>(DT_NOEND));
+	init_floor(&slot->lease_floor, static_cast<uint32>(GetCurrentTimestamp()));
+	memset(&slot->report, 0, sizeof(slot->report));
+	memset(&slot->maintenance, 0, sizeof(slot->maintenance));
+}
+
+void
+init_queue(QueueSlot *slot)
+{
+	pg_atomic_init_u32(&slot->wake, 0);
+	pg_atomic_init_u64(&slot->woken_at, 0);
+	pg_atomic_init_u64(&slot->due_at, static_cast<uint64>(DT_NOEND));
+	pg_atomic_init_u32(&slot->dropped, 0);
+	for (pg_atomic_uint64 &counter : slot->counts)
+		pg_atomic_init_u64(&counter, 0);
+	for (pg_atomic_uint64 &counter : slot->latency)
+		pg_atomic_init_u64(&counter, 0);
+	for (pg_atomic_uint64 &counter : slot->wakeup_delay)
+		pg_atomic_init_u64(&counter, 0);
+	pg_atomic_init_u64(&slot->wakeup_delay_sum_us, 0);
+	slot->reset_at = 0;
+	init_floors(slot->due_floors, pg_atomic_read_u32(&slot->generation));
+}
+
+void
+startup()
+{
+	bool found;
+
+	if (previous_startup != nullptr)
+		previous_startup();
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	shared = static_cast<Shared *>(ShmemInitStruct("outbox", shared_size(), &found));
+	if (!found)
+	{
+		shared->lock = &GetNamedLWLockTranche("outbox")->lock;
+		pg_atomic_init_u32(&shared->launcher, 0);
+		pg_atomic_init_u32(&shared->news, 0);
+		pg_atomic_init_u32(&shared->slotless_news, 0);
+		memset(&shared->report, 0, sizeof(shared->report));
+		shared->queue_slots = max_queues();
+		shared->queues_used = 0;
+		for (DatabaseSlot &slot : shared->databases)
+		{
+			slot.database = InvalidOid;
+			// Once: whoever still waits there is in its list.
+			ConditionVariableInit(&slot.claimable);
+			init_database(&slot);
+		}
+		for (int i = 0; i < shared->queue_slots; i++)
+		{
+			pg_atomic_init_u32(&shared->queues[i].generation, 0);
+			shared->queues[i].database = InvalidOid;
+			init_queue(&shared->queues[i]);
+		}
+	}
+	LWLockRelease(AddinShmemInitLock);
+}
+
+DatabaseSlot *
+find_database(Oid database)
+{
+	for (DatabaseSlot &slot : shared->databases)
+		if (slot.database == database)
+			return &slot;
+	return nullptr;
+}
+
+QueueSlot *
+find_queue(const char *name, uint32 hash)
+{
+	QueueSlot *found = nullptr;
+
+	each_slot(MyDatabaseId, [&](QueueSlot *slot) {
+		if (slot->hash == hash && strcmp(slot->name, name) == 0 && !is_dropped(slot))
+			found = slot;
+	});
+	return found;
+}
+
+bool
+is_still(const Remembered *last, const char *name)
+{
+	return last->slot != nullptr && strcmp(last->name, name) == 0 &&
+		   pg_atomic_read_u32(&last->slot->generation) == last->generation && !is_dropped(last->slot);
+}
+
+// Under the lock, without which the slot may become another queue's.
+void
+remember(Remembered *last, const char *name, QueueSlot *slot)
+{
+	last->slot = slot;
+	last->generation = slot != nullptr ? pg_atomic_read_u32(&slot->generation) : 0;
+	strlcpy(last->name, name, sizeof(last->name));
+}
+
+// Makes a slot free: whoever noted it finds another generation.
+void
+free_queue(QueueSlot *slot)
+{
+	pg_atomic_fetch_add_u32(&slot->generation, 1);
+	slot->database = InvalidOid;
+}
+
+// The queue is gone, and the worker has taken all that was told of it.
+bool
+is_reusable(QueueSlot *slot)
+{
+	return slot->database == InvalidOid ||
+		   (is_dropped(slot) && pg_atomic_read_u32(&slot->wake) == 0 && announced(&slot->due_at) == DT_NOEND);
+}
+
+// A slot never used, or of a queue that was dropped.
+QueueSlot *
+make_queue(const char *name, uint32 hash)
+{
+	QueueSlot *slot = nullptr;
+
+	if (shared->queues_used < shared->queue_slots)
+		slot = &shared->queues[shared->queues_used];
+	for (int i = 0; slot == nullptr && i < shared->queues_used; i++)
+		if (is_reusable(&shared->queues[i]))
+			slot = &shared->queues[i];
+	if (slot == nullptr)
+		return nullptr;
+	free_queue(slot);
+	init_queue(slot);
+	slot->reset_at = GetCurrentTimestamp();
+	slot->hash = hash;
+	strlcpy(slot->name, name, sizeof(slot->name));
+	slot->database = MyDatabaseId;
+	if (slot_number(slot) == shared->queues_used)
+		shared->queues_used++;
+	return slot;
+}
+
+} // namespace
+
+void
+request_shared_memory()
+{
+	previous_request = shmem_request_hook;
+	shmem_request_hook = request;
+	previous_startup = shmem_startup_hook;
+	shmem_startup_hook = startup;
+}
+
+DatabaseSlot *
+database_slot(Oid database, bool make)
+{
+	DatabaseSlot *slot;
+
+	if (shared == nullptr)
+		return nullptr;
+	LWLockAcquire(shared->lock, make ? LW_EXCLUSIVE : LW_SHARED);
+	slot = find_database(database);
+	if (slot == nullptr && make && (slot = find_database(InvalidOid)) != nullptr)
+	{
+		init_database(slot);
+		pg_write_barrier();
+		slot->database = database;
+	}
+	LWLockRelease(shared->lock);
+	return slot;
+}
+
+DatabaseSlot *
+my_database()
+{
+	static DatabaseSlot *mine;
+
+	if (shared != nullptr && (mine == nullptr || mine->database != MyDatabaseId))
+		mine = find_database(MyDatabaseId);
+	return mine;
+}
+
+void
+forget_database(Oid database)
+{
+	DatabaseSlot *slot;
+
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	slot = find_database(database);
+	if (slot != nullptr)
+		slot->database = InvalidOid;
+	LWLockRelease(shared->lock);
+	forget_queues(database);
+}
+
+void
+forget_queues(Oid database)
+{
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	each_slot(database, free_queue);
+	LWLockRelease(shared->lock);
+}
+
+QueueSlot *
+queue_slot(const char *name, uint32 *generation)
+{
+	uint32 hash =
+		DatumGetUInt32(hash_any(reinterpret_cast<const unsigned char *>(name), static_cast<int>(strlen(name))));
+	Remembered *last = &remembered[hash % remembered_slots];
+
+	if (shared == nullptr)
+		return nullptr;
+	if (!is_still(last, name))
+	{
+		LWLockAcquire(shared->lock, LW_SHARED);
+		remember(last, name, find_queue(name, hash));
+		LWLockRelease(shared->lock);
+	}
+	if (last->slot == nullptr)
+	{
+		QueueSlot *slot;
+
+		LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+		slot = find_queue(name, hash);
+		remember(last, name, slot != nullptr ? slot : make_queue(name, hash));
+		LWLockRelease(shared->lock);
+	}
+	if (generation != nullptr)
+		*generation = last->generation;
+	return last->slot;
+}
+
+void
+reset_counts(QueueSlot *slot, TimestampTz now)
+{
+	for (pg_atomic_uint64 &counter : slot->counts)
+		pg_atomic_write_u64(&counter, 0);
+	for (pg_atomic_uint64 &counter : slot->latency)
+		pg_atomic_write_u64(&counter, 0);
+	for (pg_atomic_uint64 &counter : slot->wakeup_delay)
+		pg_atomic_write_u64(&counter, 0);
+	pg_atomic_write_u64(&slot->wakeup_delay_sum_us, 0);
+	slot->reset_at = now;
+}
+
+void
+ask_to_leave(DatabaseSlot *slot)
+{
+	pg_atomic_exchange_u32(&slot->leave, 1);
+	wake_process(pg_atomic_read_u32(&slot->worker));
+}
+
+void
+wake_process(uint32 process)
+{
+	if (process != 0)
+		SetLatch(&GetPGProcByNumber(process - 1)->procLatch);
+}
+
+void
+announce(pg_atomic_uint64 *earliest, TimestampTz time)
+{
+	uint64 known = pg_atomic_read_u64(earliest);
+
+	while (time < static_cast<TimestampTz>(known) &&
+		   !pg_atomic_compare_exchange_u64(earliest, &known, static_cast<uint64>(time)))
+		;
+	pg_memory_barrier();
+}
+
+TimestampTz
+take_announced(pg_atomic_uint64 *earliest)
+{
+	return static_cast<TimestampTz>(pg_atomic_exchange_u64(earliest, static_cast<uint64>(DT_NOEND)));
+}
+
+} // namespace outbox

@@ -1,0 +1,233 @@
+// What all sessions of the server and the background workers share: wake flags, timers,
+// counters, and what the workers say of themselves.
+//
+// Guarantees: it is a cache. Whatever is lost of it (a crash, a full table) costs a
+// wake-up that comes later, or a count; never a message. Slots of databases and queues
+// are found and made under a lock that may wait and fail; what a commit does with them
+// afterwards are single atomic operations that can do neither.
+//
+// All of it is absent (shared == nullptr) unless the library was preloaded.
+#pragma once
+
+#include "commit/floor.h"
+#include "server/pg.h"
+
+namespace outbox {
+
+// What is counted per queue, in the order of the columns of outbox.stats.
+enum class Counter {
+	enqueued,
+	duplicates,
+	claim_batches,
+	claimed,
+	dispatched,
+	failed,
+	retryable,
+	zombie_requeue,
+	leases_lost,
+	repaired,
+	cancelled,
+	notified,
+	optimistic,
+	optimistic_delivered,
+	optimistic_retried,
+	optimistic_failed,
+	optimistic_lost,
+	latency_sum_ms
+};
+constexpr int counters = static_cast<int>(Counter::latency_sum_ms) + 1;
+
+// Upper bounds of the buckets; one more holds what is above.
+constexpr int64 latency_bounds_ms[] = {5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000};
+constexpr int64 wakeup_bounds_us[] = {50, 100, 250, 500, 1000, 2500, 5000, 10000, 25000, 100000, 1000000};
+constexpr int latency_buckets = lengthof(latency_bounds_ms) + 1;
+constexpr int wakeup_buckets = lengthof(wakeup_bounds_us) + 1;
+
+// What a database of the launcher's list is known to hold.
+enum class Finding : uint32 {
+	unknown,         // look
+	being_looked_at, // by a worker that has just started, or looks again
+	absent,          // no extension
+	other_version,   // one that this library does not serve
+	present
+};
+
+enum class Activity : uint32 { stopped, running, waiting, in_trouble, left_alone };
+
+constexpr int error_length = 512;
+
+// One thing that a process does again and again. It outlives the process: the log hears of
+// the end of a trouble from whoever ends it.
+struct Trouble {
+	int failures; // in a row, of the process that lives
+	bool told;    // the log knows
+};
+constexpr int most_troubles = 5;
+
+// What a background process says of itself. Written by it alone, read under the lock.
+struct ProcessStatus {
+	int pid; // 0 = not running
+	Activity activity;
+	TimestampTz since;        // of pid and activity
+	TimestampTz next_wake;    // 0 = none
+	char error[error_length]; // the last one
+	TimestampTz error_at;     // 0 = none yet
+	Trouble troubles[most_troubles];
+	int64 starts;
+	int64 wakeups;
+	int64 notified;
+	int64 repaired;
+	int64 unrepaired; // at the last look
+};
+
+// A queue: what concerns it at each commit comes first.
+struct QueueSlot {
+	pg_atomic_uint32 generation; // changes when the slot gets another queue
+	pg_atomic_uint32 wake;       // something of it became claimable
+	pg_atomic_uint64 woken_at;   // when wake was set
+	pg_atomic_uint64 due_at;     // the earliest that was announced since the worker took it
+	pg_atomic_uint32 dropped;
+	Oid database; // InvalidOid = free; this and the name change under the lock
+	uint32 hash;
+	char name[NAMEDATALEN];
+	pg_atomic_uint64 counts[counters];
+	pg_atomic_uint64 latency[latency_buckets];
+	pg_atomic_uint64 wakeup_delay[wakeup_buckets];
+	pg_atomic_uint64 wakeup_delay_sum_us;
+	TimestampTz reset_at;
+	Floor due_floors[priorities]; // of the index pending_due
+};
+
+struct DatabaseSlot {
+	Oid database;                  // InvalidOid = free
+	pg_atomic_uint32 finding;      // a Finding
+	pg_atomic_uint32 worker;       // number of the live worker's PGPROC + 1; 0 = none
+	pg_atomic_uint32 leave;        // the worker is asked to go
+	pg_atomic_uint32 went_round;   // the worker that was started last has done its work once
+	pg_atomic_uint32 enqueued;     // somebody enqueued since the server started
+	pg_atomic_uint64 sleeps_until; // the worker wakes by itself then
+	pg_atomic_uint64 look_at;      // at that time the worker looks through all queues
+	pg_atomic_uint64 expires_at;   // the earliest lease expiry that was announced
+	ConditionVariable claimable;   // told with each notification
+	Floor lease_floor;             // of the index pending_lease
+	ProcessStatus report;
+	ProcessStatus maintenance;
+};
+
+// A build with stop points has so few that a test has more databases.
+#ifdef OUTBOX_STOP_POINTS
+constexpr int database_slots = 4;
+#else
+constexpr int database_slots = 256;
+#endif
+
+struct Shared {
+	LWLock *lock;                   // the list of slots, names, reports
+	pg_atomic_uint32 launcher;      // number of its PGPROC + 1; 0 = none
+	pg_atomic_uint32 news;          // databases were made, changed or dropped
+	pg_atomic_uint32 slotless_news; // an extension was, in a database without a slot
+	ProcessStatus report;           // the launcher's
+	DatabaseSlot databases[database_slots];
+	int queue_slots;
+	int queues_used; // slots from here on were never used
+	QueueSlot queues[FLEXIBLE_ARRAY_MEMBER];
+};
+
+extern Shared *shared;
+
+// Called while the library is preloaded.
+void request_shared_memory();
+
+// The slot of this session's database; nullptr when there is no room or no shared memory.
+// Takes no lock: a slot that has our database keeps it while we are connected, and while the
+// extension is there.
+DatabaseSlot *my_database();
+// Any database's, made if need be. Only the launcher and the workers that it starts make slots.
+DatabaseSlot *database_slot(Oid database, bool make);
+void forget_database(Oid database);
+// Frees the slots of its queues.
+void forget_queues(Oid database);
+
+// The slot of a queue of this database, made if need be; nullptr when there is no room. Its
+// generation is that in which it is this queue's.
+QueueSlot *queue_slot(const char *name, uint32 *generation = nullptr);
+inline int
+slot_number(const QueueSlot *slot)
+{
+	return static_cast<int>(slot - shared->queues);
+}
+
+// Each queue of a database that has a slot. Who needs the list to stay as it is holds the lock.
+template <typename Body>
+void
+each_slot(Oid database, const Body &body)
+{
+	for (int i = 0; shared != nullptr && i < shared->queues_used; i++)
+		if (shared->queues[i].database == database)
+			body(&shared->queues[i]);
+}
+
+inline bool
+is_dropped(QueueSlot *slot)
+{
+	return pg_atomic_read_u32(&slot->dropped) != 0;
+}
+
+inline Finding
+finding_of(DatabaseSlot *slot)
+{
+	return static_cast<Finding>(pg_atomic_read_u32(&slot->finding));
+}
+inline void
+set_finding(DatabaseSlot *slot, Finding finding)
+{
+	pg_atomic_write_u32(&slot->finding, static_cast<uint32>(finding));
+}
+
+// Whether a process has the slot's report, and with it the database.
+inline bool
+is_running(const DatabaseSlot *slot)
+{
+	return slot->report.pid != 0;
+}
+void ask_to_leave(DatabaseSlot *slot);
+
+// Sets the latch of a process by the number of its PGPROC + 1; 0 does nothing.
+void wake_process(uint32 process);
+inline bool
+is_alive(DatabaseSlot *slot)
+{
+	return slot != nullptr && pg_atomic_read_u32(&slot->worker) != 0;
+}
+
+// Lowers an announced time. Full barrier.
+void announce(pg_atomic_uint64 *earliest, TimestampTz time);
+inline TimestampTz
+announced(pg_atomic_uint64 *earliest)
+{
+	return static_cast<TimestampTz>(pg_atomic_read_u64(earliest));
+}
+// Takes what was announced: leaves DT_NOEND.
+TimestampTz take_announced(pg_atomic_uint64 *earliest);
+
+inline void
+count(QueueSlot *slot, Counter counter, uint64 n)
+{
+	pg_atomic_fetch_add_u64(&slot->counts[static_cast<int>(counter)], static_cast<int64>(n));
+}
+
+void reset_counts(QueueSlot *slot, TimestampTz now);
+
+// Which bucket a value falls into.
+template <size_t n>
+int
+bucket(const int64 (&bounds)[n], int64 value)
+{
+	int i = 0;
+
+	while (i < static_cast<int>(n) && value > bounds[i])
+		i++;
+	return i;
+}
+
+} // namespace outbox

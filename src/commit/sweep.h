@@ -1,0 +1,42 @@
+// The sweep below a floor (floor.h): finds live rows that no commit told of.
+//
+// Guarantees: it looks at so many entries a time, or at all entries of one key where these
+// are more, and so comes to its end, to begin anew. The first live row that it finds
+// lowers the floor.
+#pragma once
+
+#include "commit/floor.h"
+#include "rows/probe.h"
+
+namespace outbox {
+
+// at: where it was left, DT_NOBEGIN for the beginning. start(from, to) puts the probe to the
+// entries with these keys; the key is the index's column of that number; key() is that of the row found.
+template <typename Start, typename Key>
+void
+sweep_below(Floor *floor, TimestampTz *at, Probe *probe, int column, int entries_a_time, const Start &start,
+			const Key &key)
+{
+	TimestampTz end = static_cast<TimestampTz>(pg_atomic_read_u64(&floor->at));
+	TimestampTz reached = *at;
+	Walk walk = Walk::tired;
+
+	// Nothing is known of what lies below, and so nothing is passed over.
+	if (end <= MIN_TIMESTAMP)
+		return;
+	start(*at, end == DT_NOEND ? end : end - 1);
+	while (walk == Walk::tired && reached == *at)
+	{
+		int entries = entries_a_time;
+
+		CHECK_FOR_INTERRUPTS();
+		walk = next_settled_within(probe, &entries);
+		if (walk == Walk::tired)
+			reached = DatumGetTimestampTz(entry_column(probe, column));
+	}
+	if (walk == Walk::row)
+		lower(floor, key());
+	*at = walk == Walk::tired ? reached : DT_NOBEGIN;
+}
+
+} // namespace outbox

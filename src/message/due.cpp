@@ -1,0 +1,238 @@
+// See due.h. A queue is read priority by priority. Where it has floors they say which
+// priorities have rows; where not, one descent finds the next priority in use.
+
+#include "message/due.h"
+
+#include "commit/shared.h"
+#include "commit/sweep.h"
+
+namespace outbox {
+
+namespace {
+
+constexpr int most_priority = priorities - 1;
+
+// Dead entries that a walk which is not a claim's looks at in one go.
+constexpr int entries_to_prove_empty = 64;
+constexpr int entries_to_next_due = 5000;
+constexpr int entries_a_sweep = 5000;
+
+// Goes to the rows of those priorities and times.
+void
+start_at(DueScan *scan, StrategyNumber level_strategy, RegProcedure level_operator, TimestampTz from, TimestampTz to)
+{
+	ScanKeyData keys[4];
+
+	key_equals(&keys[0], scan->index, 1, F_TEXTEQ, PointerGetDatum(scan->queue->name));
+	key_compares(&keys[1], scan->index, 2, level_strategy, level_operator,
+				 Int16GetDatum(static_cast<int16>(scan->level)));
+	key_compares(&keys[2], scan->index, 3, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, TimestampTzGetDatum(from));
+	key_compares(&keys[3], scan->index, 3, BTLessEqualStrategyNumber, F_TIMESTAMPTZ_LE, TimestampTzGetDatum(to));
+	start_probe(&scan->probe, keys, 4);
+}
+
+void
+start_in_level(DueScan *scan, TimestampTz from, TimestampTz to)
+{
+	start_at(scan, BTEqualStrategyNumber, F_INT2EQ, from, to);
+}
+
+// Moves on to the greatest priority below the current one that the queue holds.
+bool
+find_level(DueScan *scan)
+{
+	Table *table = pending(scan->call);
+	bool isnull;
+
+	// The index is descending in priority: its strategies are turned round.
+	start_at(scan, BTLessStrategyNumber, F_INT2LT, DT_NOBEGIN, DT_NOEND);
+	if (!next_row(&scan->probe))
+		return false;
+	scan->level = DatumGetInt16(table->get(scan->probe.slot, pending_col::priority, &isnull));
+	return true;
+}
+
+// The next priority that may hold rows, and from where on.
+bool
+move_on(DueScan *scan, TimestampTz *from)
+{
+	if (scan->slot == nullptr)
+	{
+		*from = DT_NOBEGIN;
+		return find_level(scan);
+	}
+	scan->level = Min(scan->level, priorities);
+	while (--scan->level >= 0)
+	{
+		*from = begin_at_due_floor(&scan->floor, scan->slot, scan->generation, scan->queue->name, scan->level);
+		if (is_made_anew(pending(scan->call)->rel))
+			leave_floor(&scan->floor);
+		if (*from != DT_NOEND)
+			return true;
+		leave_floor(&scan->floor);
+	}
+	return false;
+}
+
+bool
+next_level(DueScan *scan)
+{
+	TimestampTz from;
+
+	if (!move_on(scan, &from))
+		return false;
+	start_in_level(scan, from, scan->call->now);
+	scan->in_level = true;
+	return true;
+}
+
+// Where the row in the slot stands in the index.
+TimestampTz
+claimable_at(DueScan *scan)
+{
+	Table *table = pending(scan->call);
+	bool isnull;
+	TimestampTz next_attempt = DatumGetTimestampTz(table->get(scan->probe.slot, pending_col::next_attempt_at, &isnull));
+	Datum expiry = table->get(scan->probe.slot, pending_col::lease_expires_at, &isnull);
+
+	return isnull ? next_attempt : Max(next_attempt, DatumGetTimestampTz(expiry));
+}
+
+// Nothing of the level is due.
+void
+raise_over_due(DueScan *scan)
+{
+	int entries = entries_to_prove_empty;
+
+	if (scan->floor.floor == nullptr)
+		return;
+	start_in_level(scan, scan->call->now, DT_NOEND);
+	raise_floor(&scan->floor, next_settled_within(&scan->probe, &entries) == Walk::end ? DT_NOEND : scan->call->now);
+}
+
+} // namespace
+
+void
+begin_due_scan(DueScan *scan, Call *call, const Queue *queue)
+{
+	Table *table = pending(call);
+
+	memset(scan, 0, sizeof(*scan));
+	scan->call = call;
+	scan->queue = queue;
+	scan->index = named_index(table, "pending_due");
+	scan->level = PG_INT16_MAX;
+	scan->slot = queue_slot(text_to_cstring(queue->name), &scan->generation);
+	begin_probe(&scan->probe, table, scan->index, 4);
+}
+
+bool
+next_due(DueScan *scan)
+{
+	for (;;)
+	{
+		if (!scan->in_level && !next_level(scan))
+			return false;
+		while (next_settled(&scan->probe, ForwardScanDirection))
+		{
+			CHECK_FOR_INTERRUPTS();
+			if (scan->floor.floor != nullptr)
+				raise_floor(&scan->floor, claimable_at(scan));
+			if (!TransactionIdIsValid(scan->probe.changer()))
+				return true;
+		}
+		raise_over_due(scan);
+		scan->in_level = false;
+	}
+}
+
+void
+end_due_scan(DueScan *scan)
+{
+	leave_floor(&scan->floor);
+	end_probe(&scan->probe);
+}
+
+bool
+has_due(Call *call, const Queue *queue)
+{
+	DueScan scan;
+	bool found;
+
+	begin_due_scan(&scan, call, queue);
+	found = next_due(&scan);
+	end_due_scan(&scan);
+	return found;
+}
+
+TimestampTz
+next_due_after(Call *call, const Queue *queue, TimestampTz after)
+{
+	TimestampTz earliest = DT_NOEND;
+	TimestampTz from;
+	DueScan scan;
+
+	begin_due_scan(&scan, call, queue);
+	remember_entries(&scan.probe);
+	while (move_on(&scan, &from))
+	{
+		int entries = entries_to_next_due;
+		Walk walk;
+
+		leave_floor(&scan.floor);
+		start_in_level(&scan, Max(from, after == DT_NOBEGIN ? after : after + 1), DT_NOEND);
+		walk = next_settled_within(&scan.probe, &entries);
+		if (walk == Walk::row)
+			earliest = Min(earliest, claimable_at(&scan));
+		else if (walk == Walk::tired)
+			earliest = Min(earliest, DatumGetTimestampTz(entry_column(&scan.probe, 3)));
+	}
+	end_due_scan(&scan);
+	return earliest;
+}
+
+namespace {
+
+// Where the sweep of a slot's floors is: DT_NOBEGIN at the beginning.
+struct Sweep {
+	uint32 generation;
+	TimestampTz at[priorities];
+};
+
+Sweep *
+sweep_of(QueueSlot *slot)
+{
+	static Sweep *sweeps;
+	uint32 generation = pg_atomic_read_u32(&slot->generation);
+	Sweep *sweep;
+
+	if (sweeps == nullptr)
+		sweeps = static_cast<Sweep *>(
+			MemoryContextAllocZero(TopMemoryContext, sizeof(Sweep) * static_cast<Size>(shared->queue_slots)));
+	sweep = &sweeps[slot_number(slot)];
+	if (sweep->generation == generation)
+		return sweep;
+	sweep->generation = generation;
+	for (TimestampTz &at : sweep->at)
+		at = DT_NOBEGIN;
+	return sweep;
+}
+
+} // namespace
+
+void
+sweep_due(Call *call, const Queue *queue)
+{
+	DueScan scan;
+
+	begin_due_scan(&scan, call, queue);
+	remember_entries(&scan.probe);
+	for (scan.level = scan.slot != nullptr ? most_priority : -1; scan.level >= 0; scan.level--)
+		sweep_below(
+			&scan.slot->due_floors[scan.level], &sweep_of(scan.slot)->at[scan.level], &scan.probe, 3, entries_a_sweep,
+			[&](TimestampTz from, TimestampTz to) { start_in_level(&scan, from, to); },
+			[&] { return claimable_at(&scan); });
+	end_due_scan(&scan);
+}
+
+} // namespace outbox

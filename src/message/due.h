@@ -1,0 +1,44 @@
+// The order of claims: walking the rows of a queue that are due.
+//
+// Guarantees: oldest due first within priority, highest priority first; rows that another
+// open transaction is changing are passed over. The cost does not depend on what is
+// scheduled or leased: the index holds a row where it becomes claimable,
+// greatest(next_attempt_at, lease_expires_at), so such rows stand behind the due ones. Nor
+// does it depend on finished rows that VACUUM may not remove: a walk begins at the floor
+// (floor.h), and raises it.
+#pragma once
+
+#include "commit/floor.h"
+#include "message/pending_row.h"
+#include "message/queue.h"
+
+namespace outbox {
+
+struct DueScan {
+	Call *call;
+	const Queue *queue;
+	Relation index;
+	Probe probe;
+	int level; // the priority that is being read; above all before the first
+	bool in_level;
+	QueueSlot *slot;   // nullptr: no floors
+	uint32 generation; // of the slot
+	FloorScan floor;   // of the level
+};
+
+void begin_due_scan(DueScan *scan, Call *call, const Queue *queue);
+// The row is in scan->probe.slot.
+bool next_due(DueScan *scan);
+void end_due_scan(DueScan *scan);
+
+bool has_due(Call *call, const Queue *queue);
+
+// The earliest time after `after` at which a row of the queue becomes claimable; DT_NOEND
+// when there is none. Where many dead entries lie, a time before which there is none.
+TimestampTz next_due_after(Call *call, const Queue *queue, TimestampTz after);
+
+// Looks on, entry by entry, for live rows below the floors, which no commit told of; how far
+// it came it remembers. Lowers the floor to the first that it finds.
+void sweep_due(Call *call, const Queue *queue);
+
+} // namespace outbox

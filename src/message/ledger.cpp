@@ -1,0 +1,249 @@
+// See ledger.h.
+
+#include "message/ledger.h"
+
+#include "server/errors.h"
+#include "rows/id_walk.h"
+#include "rows/probe.h"
+#include "commit/transaction.h"
+
+namespace outbox {
+
+const char cancelled_code[] = "CANCELLED";
+
+namespace {
+
+Oid
+state_oid(Call *call, core::Record state)
+{
+	Oid *oid = &call->states[static_cast<int>(state)];
+
+	if (!OidIsValid(*oid))
+		*oid = GetSysCacheOid2(ENUMTYPOIDNAME, Anum_pg_enum_oid,
+							   ObjectIdGetDatum(attempt_state_type(get_namespace_oid("outbox", false))),
+							   CStringGetDatum(core::name(state)));
+	return *oid;
+}
+
+Relation
+index_ending_in(Table *table, const char *suffix)
+{
+	return named_index(table, psprintf("%s%s", RelationGetRelationName(table->rel), suffix));
+}
+
+bool
+has_terminal(Table *leaf, const core::Uuid &id)
+{
+	Relation index = index_ending_in(leaf, "_one_terminal_per_outbox");
+	Probe probe;
+	bool found;
+
+	begin_id_probe(&probe, leaf, index, id);
+	found = next_settled(&probe, ForwardScanDirection);
+	end_probe(&probe);
+	return found;
+}
+
+int
+attempt_no_in(const Table *leaf, TupleTableSlot *slot)
+{
+	bool isnull;
+
+	return DatumGetInt32(leaf->get(slot, attempts_col::attempt_no, &isnull));
+}
+
+void
+fill(Call *call, Table *leaf, TupleTableSlot *row, const Attempt *attempt)
+{
+	using namespace attempts_col;
+	TimestampTz now = GetCurrentTimestamp();
+
+	memset(row->tts_isnull, true, static_cast<Size>(row->tts_tupleDescriptor->natts) * sizeof(bool));
+	set(leaf, row, outbox_id, from_uuid(attempt->outbox_id));
+	set(leaf, row, attempt_no, Int32GetDatum(attempt->attempt_no));
+	set(leaf, row, state, state_datum(call, attempt->state));
+	if (attempt->leased)
+	{
+		set_text(leaf, row, worker_id, attempt->worker_id);
+		set(leaf, row, lease_token, from_uuid(attempt->lease_token));
+		set(leaf, row, claimed_at, TimestampTzGetDatum(attempt->claimed_at));
+	}
+	if (is_terminal(attempt->state))
+		set(leaf, row, completed_at, TimestampTzGetDatum(now));
+	set_text(leaf, row, reference, attempt->details.reference);
+	set_text(leaf, row, response_code, attempt->details.response_code);
+	set_text(leaf, row, error_code, attempt->details.error_code);
+	set_text(leaf, row, error_message, attempt->details.error_message);
+	if (attempt->details.has_latency)
+		set(leaf, row, latency_ms, Int32GetDatum(attempt->details.latency_ms));
+	set_text(leaf, row, recorded_by, attempt->recorded_by);
+	set(leaf, row, created_at, TimestampTzGetDatum(now));
+}
+
+} // namespace
+
+Datum
+state_datum(Call *call, core::Record state)
+{
+	return ObjectIdGetDatum(state_oid(call, state));
+}
+
+core::Record
+state_of(Call *call, Datum datum)
+{
+	for (int i = static_cast<int>(core::Record::dispatched); i < core::records; i++)
+		if (state_oid(call, static_cast<core::Record>(i)) == DatumGetObjectId(datum))
+			return static_cast<core::Record>(i);
+	elog(ERROR, "unknown attempt_state %u", DatumGetObjectId(datum));
+}
+
+Tried
+tried(Call *call, const core::Uuid &id)
+{
+	Table *leaf = leaf_of(call, attempts_shape, id, inserts);
+	Tried result = {};
+	Probe *probe = probe_id(leaf, id);
+
+	if (next_settled(probe, BackwardScanDirection))
+	{
+		result.attempts = attempt_no_in(leaf, probe->slot);
+		result.terminal = has_terminal(leaf, id);
+	}
+	rest_probe(probe);
+	return result;
+}
+
+void
+tried_all(Table *leaf, const core::Uuid *ids, int count, Tried *result, bool *known)
+{
+	IdWalk walk;
+
+	begin_id_walk(&walk, leaf, ids[0], ids[count - 1], count);
+	for (int i = 0; i < count; i++)
+	{
+		WalkedTo step = walk_to(&walk, ids[i]);
+
+		for (result[i] = {}; step == WalkedTo::found; step = walk_to(&walk, ids[i]))
+			result[i].attempts = attempt_no_in(leaf, walk.probe.slot);
+		known[i] = step == WalkedTo::absent;
+	}
+	end_id_walk(&walk);
+	for (int i = 0; i < count; i++)
+		if (known[i] && result[i].attempts > 0)
+			result[i].terminal = has_terminal(leaf, ids[i]);
+}
+
+void
+raise_already_terminal(const Tried &before, const core::Uuid &id)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OUTBOX_ALREADY_TERMINAL),
+			 errmsg("ALREADY_TERMINAL: message %s has a terminal attempt", shown(id)),
+			 errdetail("Its latest attempt is number %d, and one of its attempts is terminal.", before.attempts)));
+}
+
+int
+next_attempt_no(const Tried &before, const core::Uuid &id)
+{
+	if (before.attempts == PG_INT32_MAX)
+		ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+						errmsg("message %s has no attempt_no left after %d", shown(id), before.attempts)));
+	return before.attempts + 1;
+}
+
+Recorded
+recorded_under(Call *call, const core::Uuid &id, const core::Uuid &token)
+{
+	using namespace attempts_col;
+	Table *leaf = leaf_of(call, attempts_shape, id, inserts);
+	Recorded recorded = {};
+	Probe *probe = probe_id(leaf, id);
+
+	while (recorded.attempt_no == 0 && next_settled(probe, BackwardScanDirection))
+	{
+		bool isnull;
+		Datum value = leaf->get(probe->slot, lease_token, &isnull);
+
+		if (isnull || !equal(to_uuid(value), token))
+			continue;
+		recorded.attempt_no = DatumGetInt32(leaf->get(probe->slot, attempt_no, &isnull));
+		recorded.state = state_of(call, leaf->get(probe->slot, attempts_col::state, &isnull));
+		value = leaf->get(probe->slot, error_code, &isnull);
+		recorded.cancelled = !isnull && strcmp(TextDatumGetCString(value), cancelled_code) == 0;
+	}
+	rest_probe(probe);
+	return recorded;
+}
+
+namespace {
+
+Counter
+counter_of(core::Record state)
+{
+	switch (state)
+	{
+		case core::Record::dispatched:
+			return Counter::dispatched;
+		case core::Record::failed:
+			return Counter::failed;
+		case core::Record::retryable:
+			return Counter::retryable;
+		default:
+			return Counter::zombie_requeue;
+	}
+}
+
+Counter
+optimistic_counter_of(const Attempt *attempt)
+{
+	if (attempt->lost)
+		return Counter::optimistic_lost;
+	if (attempt->state == core::Record::dispatched)
+		return Counter::optimistic_delivered;
+	return attempt->state == core::Record::retryable ? Counter::optimistic_retried : Counter::optimistic_failed;
+}
+
+void
+count_attempt(const Attempt *attempt)
+{
+	note_count(attempt->queue, counter_of(attempt->state));
+	if (attempt->lost)
+		note_count(attempt->queue, Counter::leases_lost);
+	if (attempt->optimistic)
+		note_count(attempt->queue, optimistic_counter_of(attempt));
+	if (attempt->details.has_latency)
+		note_latency(attempt->queue, attempt->details.latency_ms);
+}
+
+} // namespace
+
+void
+append(Call *call, Attempt *const *attempts, int count)
+{
+	constexpr int most = 500; // rows at a time: bounds memory, keeps the gain of a multi-insert
+	int done = 0;
+
+	while (done < count)
+	{
+		Table *leaf = leaf_of(call, attempts_shape, attempts[done]->outbox_id, inserts);
+		TupleTableSlot *rows[most];
+		int n = 0;
+
+		while (n < most && done + n < count &&
+			   leaf_of(call, attempts_shape, attempts[done + n]->outbox_id, inserts) == leaf)
+		{
+			rows[n] = new_row(leaf);
+			fill(call, leaf, rows[n], attempts[done + n]);
+			n++;
+		}
+		insert_rows(leaf, rows, n);
+		for (int i = 0; i < n; i++)
+		{
+			ExecDropSingleTupleTableSlot(rows[i]);
+			count_attempt(attempts[done + i]);
+		}
+		done += n;
+	}
+}
+
+} // namespace outbox

@@ -1,0 +1,74 @@
+// The ledger: reading what was tried, appending what was tried now.
+//
+// Guarantees: attempt_no is the greatest in the ledger + 1, read while the pending
+// row is ours; the unique indexes of the leaf are the backstop, for terminal attempts
+// too. Rows are only ever inserted.
+#pragma once
+
+#include "core/state.h"
+#include "rows/call.h"
+
+namespace outbox {
+
+// What a worker says about a try.
+struct Details {
+	text *reference;
+	text *response_code;
+	text *error_code;
+	text *error_message;
+	bool has_latency;
+	int latency_ms;
+};
+
+struct Attempt {
+	core::Uuid outbox_id;
+	text *queue;
+	int attempt_no;
+	core::Record state;
+	bool optimistic; // under the lease that the message was born with
+	bool lost;       // that lease expired
+	bool leased;     // worker_id, lease_token and claimed_at are set
+	text *worker_id;
+	core::Uuid lease_token;
+	TimestampTz claimed_at;
+	Details details;
+	text *recorded_by;
+};
+
+// What the ledger says about a message.
+struct Tried {
+	int attempts;  // the greatest attempt_no, 0 = none
+	bool terminal; // it has ended
+};
+Tried tried(Call *call, const core::Uuid &id);
+// The same of many ids of one leaf, which ascend; false where it was not found out.
+void tried_all(Table *leaf, const core::Uuid *ids, int count, Tried *tried, bool *known);
+
+// P7001: a pending row whose message has ended, by a row written by hand.
+[[noreturn]] void raise_already_terminal(const Tried &before, const core::Uuid &id);
+
+// The number after it; 22003 when there is none.
+int next_attempt_no(const Tried &before, const core::Uuid &id);
+
+// The attempt that was recorded under a token.
+struct Recorded {
+	int attempt_no; // 0 = none
+	core::Record state;
+	bool cancelled; // not by the worker: an operator ended the message
+};
+Recorded recorded_under(Call *call, const core::Uuid &id, const core::Uuid &token);
+
+extern const char cancelled_code[];
+
+void append(Call *call, Attempt *const *attempts, int count);
+
+Datum state_datum(Call *call, core::Record state);
+core::Record state_of(Call *call, Datum state);
+
+inline bool
+is_terminal(core::Record state)
+{
+	return state == core::Record::dispatched || state == core::Record::failed;
+}
+
+} // namespace outbox

@@ -1,0 +1,53 @@
+// A message on its way into the tables.
+//
+// Guarantee: write_messages does all that enqueueing is, for one message or many, new
+// ones and replays: keys, then numbers, then the rows of messages and pending. Nothing
+// is left half done: what fails is an ERROR, and the transaction undoes the rest.
+#pragma once
+
+#include "message/queue.h"
+
+namespace outbox {
+
+struct Message {
+	// asked; nullptr and 0 mean none
+	text *event_type;
+	Jsonb *payload;
+	text *aggregate_type;
+	text *aggregate_id;
+	text *partition_key;
+	text *idempotency_key;
+	bool has_event_id;
+	core::Uuid event_id;
+	Jsonb *headers;
+	text *routing_key;
+	int priority;
+	bool has_deliver_at;
+	TimestampTz deliver_at;
+	int max_attempts;
+	text *leased_to; // born leased to this worker
+	int64 lease_us;
+	bool is_replay; // keeps event_id without it being a key
+	core::Uuid replay_of;
+	int element; // of a batch, from 1; 0 = of none
+
+	// answered
+	core::Uuid id;
+	TimestampTz due_at;
+	bool has_sequence;
+	int64 sequence_id;
+	bool created;
+	core::Uuid lease_token; // when leased
+	TimestampTz lease_expires_at;
+};
+
+// Range and form of what a producer gave: 22023.
+void check_message(const Message *message);
+
+// Gives the messages their ids, in their order.
+void draw_ids(Message *messages, int count);
+
+// Writes messages that have their ids.
+void write_messages(Call *call, const Queue *queue, Message *messages, int count);
+
+} // namespace outbox

@@ -1,0 +1,180 @@
+// See pending_row.h.
+
+#include "message/pending_row.h"
+
+#include "commit/floor.h"
+#include "server/stop_point.h"
+#include "commit/transaction.h"
+
+namespace outbox {
+
+namespace {
+
+// The row with its values and their tuple behind it.
+PendingRow *
+copy_of(TupleDesc desc, TupleTableSlot *slot, MemoryContext context)
+{
+	HeapTupleData tuple = *ExecFetchSlotHeapTuple(slot, false, nullptr);
+	Size natts = static_cast<Size>(desc->natts);
+	Size size = MAXALIGN(sizeof(PendingRow) + natts * (sizeof(Datum) + sizeof(bool)));
+	PendingRow *row = static_cast<PendingRow *>(MemoryContextAlloc(context, size + tuple.t_len));
+
+	memset(row, 0, sizeof(*row));
+	row->values = reinterpret_cast<Datum *>(row + 1);
+	row->nulls = reinterpret_cast<bool *>(row->values + natts);
+	tuple.t_data =
+		static_cast<HeapTupleHeader>(memcpy(reinterpret_cast<char *>(row) + size, tuple.t_data, tuple.t_len));
+	heap_deform_tuple(&tuple, desc, row->values, row->nulls);
+	return row;
+}
+
+} // namespace
+
+PendingRow *
+load(Table *table, TupleTableSlot *slot, MemoryContext context)
+{
+	using namespace pending_col;
+	PendingRow *row = copy_of(RelationGetDescr(table->rel), slot, context);
+	auto value = [&](int column) { return row->values[table->attno[column] - 1]; };
+	auto is_null = [&](int column) { return row->nulls[table->attno[column] - 1]; };
+
+	row->tid = slot->tts_tid;
+	row->id = to_uuid(value(outbox_id));
+	row->queue = DatumGetTextPP(value(queue));
+	row->attempt_count = DatumGetInt32(value(attempt_count));
+	row->max_attempts = is_null(max_attempts) ? 0 : DatumGetInt32(value(max_attempts));
+	row->next_attempt_at = DatumGetTimestampTz(value(next_attempt_at));
+	row->created_at = DatumGetTimestampTz(value(created_at));
+	row->leased = !is_null(lease_token) && !is_null(claimed_by) && !is_null(claimed_at) && !is_null(lease_expires_at);
+	if (row->leased)
+	{
+		row->claimed_by = DatumGetTextPP(value(claimed_by));
+		row->claimed_at = DatumGetTimestampTz(value(claimed_at));
+		row->lease_token = to_uuid(value(lease_token));
+		row->lease_expires_at = DatumGetTimestampTz(value(lease_expires_at));
+	}
+	return row;
+}
+
+PendingRow *
+find_pending(Call *call, const core::Uuid &id)
+{
+	Table *table = pending(call);
+	PendingRow *row = nullptr;
+	Probe *probe = probe_id(table, id);
+
+	if (next_settled(probe, ForwardScanDirection))
+		row = load(table, probe->slot);
+	else
+	{
+		ScanKeyData key;
+
+		OUTBOX_STOP_POINT("find_pending_missed");
+		key_equals(&key, primary_index(table), 1, F_UUID_EQ, from_uuid(id));
+		if (find_in_latest_snapshot(table, primary_index(table), &key, 1, probe->slot))
+			row = load(table, probe->slot);
+	}
+	rest_probe(probe);
+	return row;
+}
+
+void
+put_lease(PendingRow *row, text *worker, TimestampTz at, const core::Uuid &token, TimestampTz expires_at)
+{
+	row->leased = true;
+	row->claimed_by = worker;
+	row->claimed_at = at;
+	row->lease_token = token;
+	row->lease_expires_at = expires_at;
+}
+
+void
+clear_lease(PendingRow *row)
+{
+	row->leased = false;
+}
+
+void
+count_attempt(PendingRow *row, int attempt_no)
+{
+	row->attempt_count = Max(row->attempt_count, attempt_no);
+}
+
+Changed
+hold(Call *call, PendingRow *row, Wait wait)
+{
+	return hold_row(pending(call), &row->tid, wait);
+}
+
+namespace {
+
+// The version that was loaded: its entries live again if the transaction fails.
+Entry
+loaded_entry(Table *table, const PendingRow *row)
+{
+	using namespace pending_col;
+	auto value = [&](int column) { return row->values[table->attno[column] - 1]; };
+
+	return {row->queue, DatumGetInt16(value(priority)), DatumGetTimestampTz(value(next_attempt_at)),
+			!row->nulls[table->attno[lease_expires_at] - 1], DatumGetTimestampTz(value(lease_expires_at))};
+}
+
+Entry
+changed_entry(Table *table, const PendingRow *row)
+{
+	return {row->queue, DatumGetInt16(row->values[table->attno[pending_col::priority] - 1]), row->next_attempt_at,
+			row->leased, row->lease_expires_at};
+}
+
+} // namespace
+
+Changed
+store(Call *call, PendingRow *row, Wait wait)
+{
+	using namespace pending_col;
+	Table *table = pending(call);
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(table->rel), &TTSOpsVirtual);
+	Size natts = static_cast<Size>(slot->tts_tupleDescriptor->natts);
+	Changed changed;
+
+	memcpy(slot->tts_values, row->values, natts * sizeof(Datum));
+	memcpy(slot->tts_isnull, row->nulls, natts * sizeof(bool));
+	set(table, slot, attempt_count, Int32GetDatum(row->attempt_count));
+	set(table, slot, next_attempt_at, TimestampTzGetDatum(row->next_attempt_at));
+	if (row->leased)
+	{
+		set(table, slot, claimed_by, PointerGetDatum(row->claimed_by));
+		set(table, slot, claimed_at, TimestampTzGetDatum(row->claimed_at));
+		set(table, slot, lease_token, from_uuid(row->lease_token));
+		set(table, slot, lease_expires_at, TimestampTzGetDatum(row->lease_expires_at));
+	}
+	else
+		for (int column : {claimed_by, claimed_at, lease_token, lease_expires_at})
+			set_null(table, slot, column);
+	ExecStoreVirtualTuple(slot);
+	changed = update_row(table, &row->tid, slot, wait);
+	ExecDropSingleTupleTableSlot(slot);
+	if (changed == Changed::done)
+	{
+		note_removed(loaded_entry(table, row));
+		note_made(changed_entry(table, row));
+	}
+	if (changed == Changed::done && row->leased)
+		note_expiry(row->lease_expires_at);
+	else if (changed == Changed::done)
+		note_due(row->queue, row->next_attempt_at, call->now);
+	return changed;
+}
+
+Changed
+remove(Call *call, PendingRow *row, Wait wait)
+{
+	Table *table = pending(call);
+	Changed changed = delete_row(table, &row->tid, wait);
+
+	if (changed == Changed::done)
+		note_removed(loaded_entry(table, row));
+	return changed;
+}
+
+} // namespace outbox

@@ -1,0 +1,197 @@
+// See queue.h. Reading; administration is in queue_admin.cpp.
+
+#include "message/queue.h"
+
+#include "core/backoff.h"
+#include "rows/probe.h"
+
+namespace outbox {
+
+namespace {
+
+Table *
+queues_table(Call *call)
+{
+	if (call->queues_table == nullptr)
+		call->queues_table = open(call, queues_shape, reads);
+	return call->queues_table;
+}
+
+text *
+optional_copy(Table *table, TupleTableSlot *slot, int column)
+{
+	bool isnull;
+	Datum value = table->get(slot, column, &isnull);
+
+	return isnull ? nullptr : DatumGetTextPCopy(value);
+}
+
+Queue *
+decode(Table *table, TupleTableSlot *slot)
+{
+	Queue *queue = static_cast<Queue *>(palloc0(sizeof(Queue)));
+	bool isnull;
+	Datum max_attempts = table->get(slot, queues_col::max_attempts, &isnull);
+	auto us = [&](int column) {
+		return interval_us(DatumGetIntervalP(table->get(slot, column, &isnull)), table->shape->columns[column]);
+	};
+
+	queue->max_attempts = isnull ? 0 : DatumGetInt32(max_attempts);
+	queue->name = DatumGetTextPCopy(table->get(slot, queues_col::queue, &isnull));
+	queue->lease_us = us(queues_col::lease);
+	queue->backoff_base_us = us(queues_col::backoff_base);
+	queue->backoff_cap_us = us(queues_col::backoff_cap);
+	queue->repair_delay_us = us(queues_col::repair_delay);
+	queue->backoff_jitter = static_cast<double>(DatumGetFloat4(table->get(slot, queues_col::backoff_jitter, &isnull)));
+	queue->numbered = strcmp(TextDatumGetCString(table->get(slot, queues_col::ordering, &isnull)), "none") != 0;
+	queue->validator = optional_copy(table, slot, queues_col::validator);
+	queue->paused = DatumGetBool(table->get(slot, queues_col::paused, &isnull));
+	queue->created_at = DatumGetTimestampTz(table->get(slot, queues_col::created_at, &isnull));
+	return queue;
+}
+
+} // namespace
+
+void
+queue_lock_tag(LOCKTAG *tag, Oid queues_oid, const text *name)
+{
+	uint64 hash = DatumGetUInt64(hash_any_extended(reinterpret_cast<const unsigned char *>(VARDATA_ANY(name)),
+												   static_cast<int>(VARSIZE_ANY_EXHDR(name)), 0));
+
+	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, queues_oid, static_cast<uint32>(hash), static_cast<uint16>(hash >> 32));
+}
+
+const Queue *
+find_queue(Call *call, const text *name)
+{
+	Table *table = queues_table(call);
+	ScanKeyData key;
+	TupleTableSlot *slot;
+	Queue *queue;
+
+	for (queue = call->queues; queue != nullptr; queue = queue->next)
+		if (equal(queue->name, name))
+			return queue;
+	slot = table_slot_create(table->rel, nullptr);
+	key_equals(&key, primary_index(table), 1, F_TEXTEQ, PointerGetDatum(name));
+	if (find_in_latest_snapshot(table, primary_index(table), &key, 1, slot))
+	{
+		queue = decode(table, slot);
+		queue->next = call->queues;
+		call->queues = queue;
+	}
+	ExecDropSingleTupleTableSlot(slot);
+	return queue;
+}
+
+void
+raise_queue_not_found(const text *name)
+{
+	ereport(ERROR, (errcode(ERRCODE_OUTBOX_QUEUE_NOT_FOUND),
+					errmsg("QUEUE_NOT_FOUND: queue \"%s\" does not exist", shown(name)),
+					errhint("Create it with outbox.create_queue.")));
+}
+
+const Queue *
+queue_named(Call *call, const text *name)
+{
+	const Queue *queue = find_queue(call, name);
+
+	if (queue == nullptr)
+		raise_queue_not_found(name);
+	return queue;
+}
+
+List *
+all_queues(Call *call)
+{
+	Table *table = queues_table(call);
+	Snapshot latest = RegisterSnapshot(GetLatestSnapshot());
+	IndexScanDesc scan = begin_index_scan(table->rel, primary_index(table), SnapshotAny, 0);
+	TupleTableSlot *slot = table_slot_create(table->rel, nullptr);
+	List *result = NIL;
+
+	index_rescan(scan, nullptr, 0, nullptr, 0);
+	while (index_getnext_slot(scan, ForwardScanDirection, slot))
+		if (table_tuple_satisfies_snapshot(table->rel, slot, latest))
+			result = lappend(result, decode(table, slot));
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	UnregisterSnapshot(latest);
+	return result;
+}
+
+const Queue *
+hold_queue(Call *call, const text *name)
+{
+	LOCKTAG tag;
+
+	queue_lock_tag(&tag, relation_oid(queues_shape.name), name);
+	LockAcquire(&tag, AccessShareLock, false, false);
+	return queue_named(call, name);
+}
+
+List *
+queue_names_argument(FunctionCallInfo fcinfo, int arg, const char *default_name)
+{
+	List *result = NIL;
+	ArrayArg names;
+
+	if (PG_ARGISNULL(arg) && default_name != nullptr)
+		return list_make1(cstring_to_text(default_name));
+	names = required_array(fcinfo, arg, "queues");
+	for (int i = 0; i < names.count; i++)
+	{
+		text *name;
+		bool repeated = false;
+		ListCell *cell;
+
+		CHECK_FOR_INTERRUPTS();
+		if (names.nulls[i])
+			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("queues must not contain null")));
+		name = DatumGetTextPCopy(names.items[i]);
+		foreach (cell, result)
+			repeated |= equal(static_cast<const text *>(lfirst(cell)), name);
+		if (!repeated)
+			result = lappend(result, name);
+	}
+	return result;
+}
+
+List *
+queues_named(Call *call, const List *names)
+{
+	List *result = NIL;
+	ListCell *cell;
+
+	foreach (cell, names)
+		result = lappend(result, const_cast<Queue *>(queue_named(call, static_cast<const text *>(lfirst(cell)))));
+	return result;
+}
+
+int64
+backoff_us(const Queue *queue, int attempt_no, const core::Uuid *id)
+{
+	if (id == nullptr || queue->backoff_jitter <= 0)
+		return core::backoff_us(queue->backoff_base_us, queue->backoff_cap_us, attempt_no);
+	return core::jittered_backoff_us(queue->backoff_base_us, queue->backoff_cap_us, attempt_no, queue->backoff_jitter,
+									 *id);
+}
+
+} // namespace outbox
+
+OUTBOX_FUNCTION(outbox_backoff)
+{
+	using namespace outbox;
+	text *name = required_text(fcinfo, 0, "queue");
+	int attempt_no = required_int(fcinfo, 1, "attempt_no");
+	core::Uuid id = PG_ARGISNULL(2) ? core::Uuid{} : to_uuid(PG_GETARG_DATUM(2));
+	Interval *result = static_cast<Interval *>(palloc0(sizeof(Interval)));
+	Call call;
+
+	check_at_least(attempt_no, 1, "attempt_no");
+	begin_reading(&call);
+	result->time = backoff_us(queue_named(&call, name), attempt_no, PG_ARGISNULL(2) ? nullptr : &id);
+	end_reading(&call);
+	PG_RETURN_INTERVAL_P(result);
+}

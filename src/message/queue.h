@@ -1,0 +1,57 @@
+// Queues: their settings as every verb reads them, and their administration.
+//
+// Guarantees: settings are read from the table at each call, in their newest
+// committed state, so pause and alter_queue act at once. A producer holds its queue
+// against drop_queue until the end of its transaction, by a shared lock of its own
+// class that no application lock can meet; drop_queue never waits for producers.
+#pragma once
+
+#include "server/args.h"
+#include "server/boundary.h"
+#include "server/errors.h"
+#include "rows/call.h"
+
+namespace outbox {
+
+struct Queue {
+	Queue *next;
+	text *name;
+	text *validator;  // nullptr = none
+	int max_attempts; // 0 = no ceiling
+	int64 lease_us;
+	int64 backoff_base_us;
+	int64 backoff_cap_us;
+	double backoff_jitter;
+	int64 repair_delay_us;
+	bool numbered;
+	bool paused;
+	TimestampTz created_at;
+};
+
+// The lock that producers share and drop_queue takes alone. Its class is the table
+// outbox.queues itself, so no advisory lock of an application can meet it.
+void queue_lock_tag(LOCKTAG *tag, Oid queues_oid, const text *name);
+
+// P7004 when there is none.
+const Queue *queue_named(Call *call, const text *name);
+[[noreturn]] void raise_queue_not_found(const text *name);
+// nullptr when there is none.
+const Queue *find_queue(Call *call, const text *name);
+// For producers: holds the queue against drop_queue, then reads it.
+const Queue *hold_queue(Call *call, const text *name);
+List *all_queues(Call *call);
+// The queues argument: names, each once; NULL = default_name, where there is one.
+List *queue_names_argument(FunctionCallInfo fcinfo, int arg, const char *default_name);
+// The queues of these names. P7004 when there is none.
+List *queues_named(Call *call, const List *names);
+
+// The ceiling for a message that may have its own; 0 = none.
+inline int
+ceiling(const Queue *queue, int own)
+{
+	return own > 0 ? own : (queue != nullptr ? queue->max_attempts : 0);
+}
+
+int64 backoff_us(const Queue *queue, int attempt_no, const core::Uuid *id);
+
+} // namespace outbox

@@ -1,0 +1,18 @@
+// queues.validator: a user's function that says whether a message may enter a queue.
+//
+// Guarantees: it runs as its own owner in a security-restricted context, with search_path
+// pinned, before anything of the message is written; what it returns refuses the message
+// (22023), as does a function that is not there (42883): nothing enters unseen.
+#pragma once
+
+#include "message/message.h"
+
+namespace outbox {
+
+// For whoever sets it: the function exists, has the right form, and the caller may run it.
+void check_validator(const text *name);
+
+// Replays are not asked about again: they were let in once.
+void validate(const Queue *queue, const Message *messages, int count);
+
+} // namespace outbox

@@ -1,0 +1,343 @@
+// The maintenance process of a database: short-lived, so that wake-ups never wait behind
+// DDL. What it does is what outbox.maintain() does, by the same code.
+//
+// Guarantees: each pair of partitions is made, or retired, in a transaction of its own, under a short
+// lock_timeout, as the tables' owner in a security-restricted context; a database that is
+// being filled by a restore or a subscription is left alone. What it could not do it
+// reports; the worker asks again.
+
+#include "process/maintenance.h"
+
+#include "process/process.h"
+#include "server/boundary.h"
+#include "upkeep/idempotency_window.h"
+#include "upkeep/partitions.h"
+#include "upkeep/retention.h"
+#include "server/settings.h"
+#include "process/step.h"
+#include "server/stop_point.h"
+#include "rows/call.h"
+
+namespace outbox {
+
+namespace {
+
+// ---- the worker's side
+
+constexpr int64 usual_pause_us = 10 * USECS_PER_MINUTE;
+constexpr int64 old_data_pause_us = USECS_PER_MINUTE;
+
+BackgroundWorkerHandle *process;
+int64 next_at;     // steady clock
+int64 old_data_at; // likewise, when there is nothing else to do
+bool lacks_pairs;
+bool keeps_data; // for a time that somebody has set
+
+bool
+is_maintaining()
+{
+	pid_t pid;
+
+	if (process == nullptr)
+		return false;
+	if (GetBackgroundWorkerPid(process, &pid) != BGWH_STOPPED)
+		return true;
+	pfree(process);
+	process = nullptr;
+	return false;
+}
+
+List *
+split(ArrayType *array)
+{
+	List *list = NIL;
+	Datum *elements;
+	int count;
+
+	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &elements, nullptr, &count);
+	for (int i = 0; i < count; i++)
+		list = lappend(list, TextDatumGetCString(elements[i]));
+	return list;
+}
+
+// What ALTER DATABASE has set for all roles; NIL for nothing.
+List *
+database_settings()
+{
+	Relation rel = table_open(DbRoleSettingRelationId, AccessShareLock);
+	List *settings = NIL;
+	ScanKeyData keys[2];
+	SysScanDesc scan;
+	HeapTuple tuple;
+
+	ScanKeyInit(&keys[0], Anum_pg_db_role_setting_setdatabase, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(MyDatabaseId));
+	ScanKeyInit(&keys[1], Anum_pg_db_role_setting_setrole, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(InvalidOid));
+	scan = systable_beginscan(rel, DbRoleSettingDatidRolidIndexId, true, nullptr, 2, keys);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+	{
+		bool isnull;
+		Datum value = heap_getattr(tuple, Anum_pg_db_role_setting_setconfig, RelationGetDescr(rel), &isnull);
+
+		if (!isnull)
+			settings = split(DatumGetArrayTypePCopy(value));
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return settings;
+}
+
+bool
+names_setting(const List *settings)
+{
+	ListCell *cell;
+
+	foreach (cell, settings)
+		for (const char *name : {"outbox.retention=", "outbox.idempotency_window="})
+			if (strncmp(static_cast<const char *>(lfirst(cell)), name, strlen(name)) == 0)
+				return true;
+	return false;
+}
+
+} // namespace
+
+void
+look_for_upkeep(DatabaseSlot *slot)
+{
+	bool written = pg_atomic_read_u32(&slot->enqueued) != 0;
+
+	lacks_pairs = written && lacks_partitions();
+	keeps_data = written && (keeps_for_a_time() || names_setting(database_settings()));
+}
+
+void
+ask_for_maintenance(DatabaseSlot *slot)
+{
+	MemoryContext context;
+
+	// One that has just ended is followed first, which says when the next may start.
+	if (process != nullptr || steady_us() < next_at || !(lacks_pairs || (keeps_data && steady_us() >= old_data_at)))
+		return;
+	next_at = steady_us() + usual_pause_us;
+	old_data_at = steady_us() + old_data_pause_us;
+	context = MemoryContextSwitchTo(TopMemoryContext);
+	process = start_process("maintenance", MyDatabaseId);
+	MemoryContextSwitchTo(context);
+	if (process != nullptr)
+		return;
+	next_at = steady_us() + USECS_PER_MINUTE;
+	set_error(&slot->maintenance, "no background worker slot is free: increase max_worker_processes");
+}
+
+void
+hurry_maintenance()
+{
+	old_data_at = 0;
+}
+
+void
+end_maintenance()
+{
+	if (!is_maintaining())
+		return;
+	TerminateBackgroundWorker(process);
+	WaitForBackgroundWorkerShutdown(process);
+}
+
+void
+follow_maintenance(const DatabaseSlot *slot)
+{
+	int failures = most_failures(&slot->maintenance);
+
+	if (process != nullptr && !is_maintaining())
+		next_at = steady_us() + (failures > 0 ? Max(pause_us(failures), USECS_PER_SEC) : 0);
+}
+
+namespace {
+
+// ---- the process itself
+
+ProcessStatus *report;
+
+void
+at_exit(int, Datum)
+{
+	end_status(report);
+}
+
+// What the process does. Each is well or not for itself, over the processes' lives.
+struct Task {
+	int trouble; // its place in the report
+	const char *could_not;
+	const char *has;
+	const char *detail; // of the message, or nullptr
+};
+
+constexpr Task making = {0, "make partitions", "made partitions",
+						 "Messages of that time go to the DEFAULT partition unless a later try succeeds."};
+constexpr Task retiring = {1, "retire partitions", "retired partitions", nullptr};
+constexpr Task forgetting = {2, "forget keys", "forgotten keys", nullptr};
+
+// The log hears of the first failure, and of the end of the trouble.
+void
+failed(const Task *task, const char *message)
+{
+	bool first = report->troubles[task->trouble].failures == 0;
+
+	set_error(report, message);
+	change_status(report, [&](ProcessStatus *mine) { mine->troubles[task->trouble].failures++; });
+	if (first)
+		ereport(LOG, (errmsg("outbox maintenance could not %s: %s", task->could_not, message),
+					  task->detail != nullptr ? errdetail_internal("%s", task->detail) : 0));
+}
+
+void
+succeeded(const Task *task)
+{
+	if (report->troubles[task->trouble].failures == 0)
+		return;
+	change_status(report, [&](ProcessStatus *mine) { mine->troubles[task->trouble].failures = 0; });
+	ereport(LOG, (errmsg("outbox maintenance has %s again", task->has)));
+}
+
+// Runs body() as the owner, in a transaction of its own.
+template <typename Body>
+ErrorData *
+as_owner(const Body &body)
+{
+	return in_transaction([&] {
+		Call call;
+
+		if (find_extension() != Finding::present || is_being_filled())
+			return;
+		begin_reading(&call);
+		body();
+		end_reading(&call);
+	});
+}
+
+// A lock that was not to be had is none: old data can wait.
+const char *
+fault(const ErrorData *error)
+{
+	return error == nullptr || is_lock_wait(error) ? nullptr : error->message;
+}
+
+bool
+make_pair(int ahead)
+{
+	MemoryContext context = CurrentMemoryContext;
+	const char *left = nullptr;
+	ErrorData *error = as_owner([&] {
+		MadePair pair = make_partitions(ahead);
+
+		if (pair.left)
+			left = MemoryContextStrdup(context, pair.detail);
+	});
+
+	left = error != nullptr ? error->message : left;
+	if (left != nullptr)
+		failed(&making, left);
+	return left == nullptr;
+}
+
+void
+make_pairs()
+{
+	bool well = true;
+
+	for (int ahead = 0; well && ahead <= partitions_ahead; ahead++)
+		well = make_pair(ahead);
+	if (well)
+		succeeded(&making);
+}
+
+// Somebody wants the database for himself.
+bool
+is_to_go_on(DatabaseSlot *slot)
+{
+	CHECK_FOR_INTERRUPTS();
+	return pg_atomic_read_u32(&slot->leave) == 0;
+}
+
+void
+retire_pairs(DatabaseSlot *slot)
+{
+	MemoryContext context = CurrentMemoryContext;
+	int64 after_ms = PG_INT64_MIN;
+	bool more = true;
+	bool well = true;
+
+	while (more && is_to_go_on(slot))
+	{
+		const char *trouble = nullptr;
+		ErrorData *error;
+
+		more = false;
+		error = as_owner([&] {
+			RetiredPair pair = retire_next(after_ms);
+
+			after_ms = pair.upto_ms;
+			more = pair.action != nullptr && !pair.last;
+			if (pair.failed)
+				trouble = MemoryContextStrdup(context, psprintf("%s: %s", pair.object, pair.detail));
+		});
+		more = more && error == nullptr;
+		trouble = error != nullptr ? fault(error) : trouble;
+		if (trouble != nullptr)
+			failed(&retiring, trouble);
+		well = well && trouble == nullptr;
+	}
+	if (well)
+		succeeded(&retiring);
+}
+
+void
+forget_lapsed_keys(DatabaseSlot *slot)
+{
+	const char *trouble = nullptr;
+	KeyWalk walk = {};
+	bool more = true;
+
+	while (more && is_to_go_on(slot))
+	{
+		ErrorData *error;
+
+		more = false;
+		error = as_owner([&] { more = forget_keys(&walk, 16 * blocks_at_a_time); });
+		more = more && error == nullptr;
+		trouble = fault(error);
+	}
+	if (trouble != nullptr)
+		failed(&forgetting, trouble);
+	else
+		succeeded(&forgetting);
+}
+
+} // namespace
+
+} // namespace outbox
+
+using namespace outbox;
+
+OUTBOX_PROCESS(outbox_maintenance_main)
+{
+	DatabaseSlot *slot;
+
+	connect_process(DatumGetObjectId(argument));
+	slot = database_slot(MyDatabaseId, false);
+	if (slot == nullptr || !begin_status(&slot->maintenance))
+		proc_exit(0);
+	report = &slot->maintenance;
+	change_status(report, [](ProcessStatus *mine) { mine->starts++; });
+	before_shmem_exit(at_exit, 0);
+	OUTBOX_STOP_POINT("maintenance_before_work");
+	pgstat_report_activity(STATE_RUNNING, "making partitions");
+	make_pairs();
+	pgstat_report_activity(STATE_RUNNING, "retiring old data");
+	retire_pairs(slot);
+	forget_lapsed_keys(slot);
+	proc_exit(0);
+}

@@ -1,0 +1,404 @@
+// See call.h.
+
+#include "rows/call.h"
+
+#include "rows/index_code.h"
+#include "rows/known_table.h"
+
+namespace outbox {
+
+namespace {
+
+void
+open_call(Call *call)
+{
+	memset(call, 0, sizeof(*call));
+	call->estate = CreateExecutorState();
+	call->now = GetCurrentTimestamp();
+	GetUserIdAndSecContext(&call->caller, &call->caller_context);
+}
+
+void
+act_as_owner(const Call *call)
+{
+	HeapTuple tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relation_oid("pending")));
+	Oid owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for outbox.pending");
+	owner = reinterpret_cast<Form_pg_class>(GETSTRUCT(tuple))->relowner;
+	ReleaseSysCache(tuple);
+	SetUserIdAndSecContext(owner, call->caller_context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
+}
+
+// A function in a CHECK, a default or an index expression may look names up: they must
+// not be the caller's, who would run code as the owner. Names are looked up as soon as an
+// index is opened, since functions in SQL are written out into its expressions.
+Table *
+wrap(Call *call, const Shape &shape, Relation rel, int access)
+{
+	const KnownTable *known = access == reads ? nullptr : known_table(RelationGetRelid(rel));
+	Table *table;
+
+	if (access == reads || known != nullptr || call->guc_level != 0)
+		return wrap_table(shape, rel, access, known, call->estate);
+	call->guc_level = pin_search_path();
+	prepare_domains_anew();
+	table = wrap_table(shape, rel, access, nullptr, call->estate);
+	if (!has_foreign_parts(table))
+	{
+		AtEOXact_GUC(true, call->guc_level);
+		call->guc_level = 0;
+	}
+	return table;
+}
+
+// Index of the bound that is at or below the id, -1 for none.
+int
+bound_below(PartitionBoundInfo bounds, const core::Uuid &id)
+{
+	int low = -1;
+	int high = bounds->ndatums - 1;
+
+	while (low < high)
+	{
+		int middle = (low + high + 1) / 2;
+
+		if (bounds->kind[middle][0] == PARTITION_RANGE_DATUM_MINVALUE ||
+			(bounds->kind[middle][0] == PARTITION_RANGE_DATUM_VALUE &&
+			 memcmp(DatumGetUUIDP(bounds->datums[middle][0])->data, id.bytes, UUID_LEN) <= 0))
+			low = middle;
+		else
+			high = middle - 1;
+	}
+	return low;
+}
+
+// The extension was dropped, and perhaps made anew, in the middle of this call.
+[[noreturn]] void
+parent_is_gone(Oid oid)
+{
+	ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("the outbox was dropped meanwhile"),
+					errdetail("Its table with OID %u is gone.", oid), errhint("Try again.")));
+}
+
+bool
+knows_partitions(Relation rel)
+{
+	return rel->rd_partdesc != nullptr && !rel->rd_partdesc->detached_exist;
+}
+
+// A parent with its partitions. To describe them the server reads the catalogues of each, none
+// of which may be dropped meanwhile: it relies on a lock on the parent, which is held for that
+// alone.
+Relation
+open_described(Oid parent, PartitionDesc *partitions)
+{
+	Relation rel = RelationIdGetRelation(parent);
+	bool known = RelationIsValid(rel) && knows_partitions(rel);
+
+	if (!known)
+	{
+		if (RelationIsValid(rel))
+			RelationClose(rel);
+		LockRelationOid(parent, AccessShareLock);
+		rel = RelationIdGetRelation(parent);
+	}
+	if (!RelationIsValid(rel))
+		parent_is_gone(parent);
+	*partitions = RelationGetPartitionDesc(rel, true);
+	if (!known)
+		UnlockRelationOid(parent, AccessShareLock);
+	return rel;
+}
+
+core::Uuid
+bound_at(PartitionBoundInfo bounds, int i)
+{
+	return to_uuid(bounds->datums[i][0]);
+}
+
+IdRange
+range_above(PartitionBoundInfo bounds, int low)
+{
+	IdRange range = {};
+
+	range.has_from = low >= 0 && bounds->kind[low][0] == PARTITION_RANGE_DATUM_VALUE;
+	range.has_below = low + 1 < bounds->ndatums && bounds->kind[low + 1][0] == PARTITION_RANGE_DATUM_VALUE;
+	if (range.has_from)
+		range.from = bound_at(bounds, low);
+	if (range.has_below)
+		range.below = bound_at(bounds, low + 1);
+	return range;
+}
+
+bool
+is_in(const IdRange *range, const core::Uuid &id)
+{
+	return (!range->has_from || compare(range->from, id) <= 0) && (!range->has_below || compare(id, range->below) < 0);
+}
+
+Oid
+route(Oid parent, const core::Uuid &id, IdRange *range)
+{
+	// No lock on the parent: the lock on the leaf brings any change of the bounds
+	// along, and the caller routes again under it.
+	PartitionDesc desc;
+	Relation rel = open_described(parent, &desc);
+	int index = -1;
+	Oid leaf;
+
+	if (desc->boundinfo != nullptr)
+	{
+		int low = bound_below(desc->boundinfo, id);
+
+		*range = range_above(desc->boundinfo, low);
+		index = desc->boundinfo->indexes[low + 1];
+		if (index < 0)
+			index = desc->boundinfo->default_index;
+	}
+	if (index < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table outbox.%s has no partition for outbox_id %s", RelationGetRelationName(rel), shown(id)),
+				 errhint("The DEFAULT partition is missing: attach one.")));
+	leaf = desc->oids[index];
+	RelationClose(rel);
+	return leaf;
+}
+
+// Statement triggers, rules and row level security of a parent are not on its leaves.
+void
+refuse_parent(const Shape &parent, Oid oid, int access)
+{
+	Relation rel = RelationIdGetRelation(oid);
+
+	if (!RelationIsValid(rel))
+		parent_is_gone(oid);
+	refuse_what_is_passed_over(parent, rel, access);
+	RelationClose(rel);
+}
+
+LOCKMODE
+lock_for(int access)
+{
+	return access == reads ? AccessShareLock : RowExclusiveLock;
+}
+
+// Where the table of a shape was last. To be checked.
+Oid *
+last_oid(const Shape &shape)
+{
+	static struct {
+		const Shape *shape;
+		Oid oid;
+	} remembered[shapes];
+
+	for (auto &one : remembered)
+	{
+		if (one.shape == nullptr)
+			one.shape = &shape;
+		if (one.shape == &shape)
+			return &one.oid;
+	}
+	elog(ERROR, "more shapes than %d", shapes);
+}
+
+bool
+is_named(Relation rel, const char *name)
+{
+	return strcmp(RelationGetRelationName(rel), name) == 0 &&
+		   RelationGetNamespace(rel) == get_namespace_oid("outbox", true);
+}
+
+// By name, which is compared under the lock: the extension may have been made anew while we
+// waited for it.
+Relation
+open_named(const char *name, int access, Oid *last)
+{
+	for (;;)
+	{
+		Oid oid = OidIsValid(*last) ? *last : relation_oid(name);
+		Relation rel = try_relation_open(oid, lock_for(access));
+
+		*last = oid;
+		if (rel != nullptr && is_named(rel, name))
+			return rel;
+		*last = InvalidOid;
+		if (rel != nullptr)
+			relation_close(rel, lock_for(access));
+		AcceptInvalidationMessages();
+	}
+}
+
+// Routes and locks until both agree.
+Relation
+open_leaf(Oid parent, const core::Uuid &id, LOCKMODE mode, IdRange *range)
+{
+	for (;;)
+	{
+		Oid leaf = route(parent, id, range);
+		Relation rel = try_relation_open(leaf, mode);
+
+		if (rel != nullptr && route(parent, id, range) == leaf)
+			return rel;
+		if (rel != nullptr)
+			relation_close(rel, mode);
+		AcceptInvalidationMessages();
+	}
+}
+
+} // namespace
+
+Oid
+relation_oid(const char *name)
+{
+	Oid oid = get_relname_relid(name, get_namespace_oid("outbox", false));
+
+	if (!OidIsValid(oid))
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation outbox.%s is missing", name)));
+	return oid;
+}
+
+int
+pin_search_path()
+{
+	int level = NewGUCNestLevel();
+
+	set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+					  false);
+	return level;
+}
+
+Relation
+open_parent(const char *name)
+{
+	Oid last = InvalidOid;
+
+	return open_named(name, reads, &last);
+}
+
+void
+begin_reading(Call *call)
+{
+	open_call(call);
+	act_as_owner(call);
+}
+
+void
+begin_call(Call *call, const char *function)
+{
+	PreventCommandIfReadOnly(function);
+	PreventCommandIfParallelMode(function);
+	PreventCommandDuringRecovery(function);
+	// What the running statement has changed so far (a WITH that deletes, say) counts.
+	CommandCounterIncrement();
+	begin_reading(call);
+}
+
+void
+begin_nested_call(Call *call, const Call *outer)
+{
+	open_call(call);
+	call->now = outer->now;
+}
+
+void
+begin_next_command(Call *call)
+{
+	CommandCounterIncrement();
+	call->now = GetCurrentTimestamp();
+	call->queues = nullptr;
+}
+
+void
+end_reading(Call *call)
+{
+	for (Leaf *leaf = call->leaves; leaf != nullptr; leaf = leaf->next)
+		close_table(leaf->table);
+	if (call->pending_table != nullptr)
+		close_table(call->pending_table);
+	if (call->queues_table != nullptr)
+		close_table(call->queues_table);
+	FreeExecutorState(call->estate);
+	if (call->guc_level != 0)
+		AtEOXact_GUC(true, call->guc_level);
+	SetUserIdAndSecContext(call->caller, call->caller_context);
+}
+
+void
+end_call(Call *call)
+{
+	end_reading(call);
+	CommandCounterIncrement();
+}
+
+Table *
+open(Call *call, const Shape &shape, int access)
+{
+	Relation rel = open_named(shape.name, access, last_oid(shape));
+
+	return wrap(call, shape, rel, access);
+}
+
+Table *
+open_as(Call *call, const Shape &shape, const char *name, int access)
+{
+	Oid last = InvalidOid;
+
+	return wrap(call, shape, open_named(name, access, &last), access);
+}
+
+Table *
+pending(Call *call)
+{
+	if (call->pending_table == nullptr)
+		call->pending_table = open(call, pending_shape, inserts | updates | deletes);
+	return call->pending_table;
+}
+
+Table *
+leaf_of(Call *call, const Shape &parent, const core::Uuid &id, int access)
+{
+	IdRange range = {};
+	Oid parent_oid;
+	Oid oid;
+	Relation rel;
+	Leaf *leaf;
+
+	for (leaf = call->leaves; leaf != nullptr; leaf = leaf->next)
+		if (leaf->parent == &parent && leaf->table->access == access && is_in(&leaf->range, id))
+			return leaf->table;
+	parent_oid = relation_oid(parent.name);
+	oid = route(parent_oid, id, &range);
+	for (leaf = call->leaves; leaf != nullptr; leaf = leaf->next)
+		if (RelationGetRelid(leaf->table->rel) == oid && leaf->table->access == access)
+		{
+			// DEFAULT has many ranges.
+			leaf->range = range;
+			return leaf->table;
+		}
+	if (access != reads)
+		refuse_parent(parent, parent_oid, access);
+	rel = open_leaf(parent_oid, id, lock_for(access), &range);
+	leaf = static_cast<Leaf *>(palloc(sizeof(Leaf)));
+	*leaf = {call->leaves, &parent, wrap(call, parent, rel, access), range};
+	call->leaves = leaf;
+	return leaf->table;
+}
+
+int64
+partitions_end_ms()
+{
+	PartitionDesc desc;
+	Relation rel = open_described(relation_oid(messages_shape.name), &desc);
+	PartitionBoundInfo bounds = desc->boundinfo;
+	int64 end = PG_INT64_MAX;
+
+	if (bounds != nullptr && bounds->ndatums > 0 && bounds->kind[bounds->ndatums - 1][0] == PARTITION_RANGE_DATUM_VALUE)
+		end = core::id_time_ms(to_uuid(bounds->datums[bounds->ndatums - 1][0]));
+	RelationClose(rel);
+	return end;
+}
+
+} // namespace outbox

@@ -1,0 +1,32 @@
+// Taking a key that only one transaction may have: the step that idempotency keys,
+// numbers per key and replays share.
+//
+// Guarantees: of any number of sessions that want one key at once, exactly one inserts
+// it; the others wait for the end of its transaction, be it open or prepared, and then
+// see what became of it, in every isolation level. The uncommitted row is the lock: it
+// needs no entry in the shared lock table, however many keys a transaction takes.
+//
+// Shape: between looking and inserting nobody may come in between. A heavyweight lock
+// on 48 bits of the key covers just these two steps; it is never held while waiting for
+// a transaction, so two keys that share it cost each other microseconds at most, and
+// taking it cannot deadlock.
+#pragma once
+
+#include "rows/probe.h"
+
+namespace outbox {
+
+// Held from look to insert.
+struct KeyLock {
+	LOCKTAG tag;
+};
+void lock_key(KeyLock *lock, Relation rel, const unsigned char *key, int size);
+void unlock_key(const KeyLock *lock);
+
+// The current row of the key in probe->slot: the first in the given direction.
+// Serves interrupts, and waits for whoever inserted or is removing it, unlatched. Returns
+// with the latch held: true when there is a row, false when the key is free.
+bool look_up_latched(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, KeyLock *held,
+					 const unsigned char *key, int size);
+
+} // namespace outbox

@@ -1,0 +1,171 @@
+// Where C++ meets PostgreSQL: the only file with try, catch, throw or PG_TRY.
+//
+// Guarantees:
+//  - No C++ exception leaves an extern "C" function (it would end the server):
+//    OUTBOX_FUNCTION turns one into an ordinary ERROR.
+//  - An ERROR of the server is a longjmp that skips destructors. It passes through
+//    our frames unhindered, with its SQLSTATE, because nothing in them owns
+//    anything by a destructor: memory is palloc'ed, locks, pins and relations
+//    belong to the transaction.
+//  - in_subtransaction confines an ERROR to the work it ran: afterwards nothing
+//    that work did has happened, and the caller goes on.
+#pragma once
+
+#include <exception>
+
+#include "server/pg.h"
+
+namespace outbox {
+
+template <typename Body>
+auto
+guarded_entry(const Body &body)
+{
+	char what[256];
+
+	try
+	{
+		return body();
+	}
+	catch (const std::exception &e)
+	{
+		strlcpy(what, e.what(), sizeof(what));
+	}
+	catch (...)
+	{
+		strlcpy(what, "unknown exception", sizeof(what));
+	}
+	ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("outbox: %s", what)));
+}
+
+// Which errors a piece of work keeps to itself. In a call of a client, a serialization
+// failure is meant for its transaction, and a cancel, a full disk or want of memory for the
+// whole call. A background process has nobody to tell: what one row raises, whatever it
+// is, must not keep it from the others.
+enum class Confine { row_errors, all_errors };
+
+inline bool
+concerns_whole_call(const ErrorData *error)
+{
+	int category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
+
+	return category == ERRCODE_TRANSACTION_ROLLBACK || category == ERRCODE_INSUFFICIENT_RESOURCES ||
+		   category == ERRCODE_OPERATOR_INTERVENTION;
+}
+
+// Runs body() in a subtransaction of its own. Returns nullptr when it went well,
+// else the error. body must open and close for itself whatever it uses
+// (relations, slots, scans): what it leaves open is closed by the rollback.
+template <typename Body>
+ErrorData *
+in_subtransaction(const Body &body, Confine confine = Confine::row_errors)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData *volatile error = nullptr;
+
+	BeginInternalSubTransaction(nullptr);
+	MemoryContextSwitchTo(context);
+	PG_TRY ()
+		;
+	{
+		body();
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH ()
+		;
+	{
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	if (error != nullptr && confine == Confine::row_errors && concerns_whole_call(error))
+		ReThrowError(error);
+	return error;
+}
+
+// Runs body() in a transaction of its own, for a process that has none. Returns nullptr when
+// it went well, else the error, copied into the context it was called in; then nothing of
+// the transaction is left.
+template <typename Body>
+ErrorData *
+in_transaction(const Body &body)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ErrorData *volatile error = nullptr;
+
+	PG_TRY ()
+		;
+	{
+		SetCurrentStatementStartTimestamp();
+		StartTransactionCommand();
+		PushActiveSnapshot(GetTransactionSnapshot());
+		body();
+		PopActiveSnapshot();
+		CommitTransactionCommand();
+	}
+	PG_CATCH ()
+		;
+	{
+		HOLD_INTERRUPTS();
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	return error;
+}
+
+// Runs body(first, count) over n pieces of work so that a fault in one stops that
+// one alone: all of them in one subtransaction, and only if that fails each in its
+// own. failed(i, error) is told of every piece that did not happen.
+template <typename Body, typename Failed>
+void
+each_confined(int n, const Body &body, const Failed &failed, Confine confine = Confine::row_errors)
+{
+	if (n == 0)
+		return;
+	if (in_subtransaction([&] { body(0, n); }, confine) == nullptr)
+		return;
+	for (int i = 0; i < n; i++)
+	{
+		ErrorData *error = in_subtransaction([&] { body(i, 1); }, confine);
+
+		if (error != nullptr)
+			failed(i, error);
+	}
+}
+
+} // namespace outbox
+
+// Defines an SQL-callable function: OUTBOX_FUNCTION(outbox_verb) { ... return datum; }
+#define OUTBOX_FUNCTION(symbol) \
+	static Datum symbol##_body(FunctionCallInfo fcinfo); \
+	extern "C" { \
+	PG_FUNCTION_INFO_V1(symbol); \
+	Datum symbol(PG_FUNCTION_ARGS) \
+	{ \
+		return outbox::guarded_entry([=] { return symbol##_body(fcinfo); }); \
+	} \
+	} \
+	static Datum symbol##_body([[maybe_unused]] FunctionCallInfo fcinfo)
+
+// Defines the main function of a background process: OUTBOX_PROCESS(outbox_x_main) { ... }
+// with its argument in `argument`.
+#define OUTBOX_PROCESS(symbol) \
+	static void symbol##_body(Datum argument); \
+	extern "C" { \
+	void symbol(Datum argument); \
+	void symbol(Datum argument) \
+	{ \
+		outbox::guarded_entry([=] { symbol##_body(argument); }); \
+	} \
+	} \
+	static void symbol##_body([[maybe_unused]] Datum argument)

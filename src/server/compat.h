@@ -1,0 +1,149 @@
+// Differences between PostgreSQL 15, 16, 17 and 18: every test of the server's
+// version is here. Included by pg.h, never alone.
+#pragma once
+
+#if PG_VERSION_NUM < 150000
+#error "outbox needs PostgreSQL 15 or later"
+#endif
+
+namespace outbox {
+
+// 16 tells which indexes an update concerns (summarizing ones only, or all).
+#if PG_VERSION_NUM >= 160000
+using UpdateIndexes = TU_UpdateIndexes;
+inline bool
+needs_index_entries(UpdateIndexes which)
+{
+	return which == TU_All;
+}
+#else
+using UpdateIndexes = bool;
+inline bool
+needs_index_entries(UpdateIndexes which)
+{
+	return which;
+}
+#endif
+
+// 17 has infinite intervals.
+inline bool
+interval_is_infinite([[maybe_unused]] const Interval *interval)
+{
+#if PG_VERSION_NUM >= 170000
+	return INTERVAL_NOT_FINITE(interval);
+#else
+	return false;
+#endif
+}
+
+// Later versions also take the statistics of an EXPLAIN (18), and whether a deferrable
+// key will do. What the function takes decides here, not the version that first did.
+template <typename Rel>
+IndexScanDesc
+begin_index_scan(Rel heap, Rel index, Snapshot snapshot, int nkeys)
+{
+	if constexpr (requires { index_beginscan(heap, index, snapshot, nullptr, nkeys, 0); })
+		return index_beginscan(heap, index, snapshot, nullptr, nkeys, 0);
+	else
+		return index_beginscan(heap, index, snapshot, nkeys, 0);
+}
+
+template <typename Rel>
+Oid
+primary_key_index(Rel rel)
+{
+	if constexpr (requires { RelationGetPrimaryKeyIndex(rel, false); })
+		return RelationGetPrimaryKeyIndex(rel, false);
+	else
+		return RelationGetPrimaryKeyIndex(rel);
+}
+
+// heap_update passes TM_BeingModified through when it is told not to wait, in all these
+// versions, but a server built with assertions refuses to be told so: there the row is
+// locked first.
+#ifdef USE_ASSERT_CHECKING
+constexpr bool updates_without_wait = false;
+#else
+constexpr bool updates_without_wait = true;
+#endif
+
+// 17 shows what an extension's process waits for by a name of its own.
+inline uint32
+extension_wait_event()
+{
+#if PG_VERSION_NUM >= 170000
+	static uint32 event;
+
+	if (event == 0)
+		event = WaitEventExtensionNew("OutboxMain");
+	return event;
+#else
+	return PG_WAIT_EXTENSION;
+#endif
+}
+
+// The table, or what it holds, was made by this transaction: a failure brings back what was before.
+inline bool
+is_made_anew(Relation rel)
+{
+#if PG_VERSION_NUM >= 160000
+	SubTransactionId made = rel->rd_firstRelfilelocatorSubid;
+#else
+	SubTransactionId made = rel->rd_firstRelfilenodeSubid;
+#endif
+
+	return rel->rd_createSubid != InvalidSubTransactionId || made != InvalidSubTransactionId;
+}
+
+// Which PGPROC is this process's.
+inline uint32
+process_number()
+{
+#if PG_VERSION_NUM >= 170000
+	return static_cast<uint32>(MyProcNumber);
+#else
+	return static_cast<uint32>(MyProc->pgprocno);
+#endif
+}
+
+// Left behind by a DROP DATABASE that was interrupted; nobody can connect to it.
+inline bool
+database_is_broken([[maybe_unused]] Form_pg_database database)
+{
+#ifdef DATCONNLIMIT_INVALID_DB
+	return database->datconnlimit == DATCONNLIMIT_INVALID_DB;
+#else
+	return false;
+#endif
+}
+
+inline bool
+owns_database(Oid database, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(DatabaseRelationId, database, role);
+#else
+	return pg_database_ownercheck(database, role);
+#endif
+}
+
+inline bool
+may_execute(Oid function, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK;
+#else
+	return pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK;
+#endif
+}
+
+// 17 lets an index release what it cached for a run of insertions.
+inline void
+end_index_inserts([[maybe_unused]] Relation index, [[maybe_unused]] IndexInfo *info)
+{
+#if PG_VERSION_NUM >= 170000
+	index_insert_cleanup(index, info);
+#endif
+}
+
+} // namespace outbox

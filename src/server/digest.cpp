@@ -1,0 +1,78 @@
+// See digest.h.
+
+#include <openssl/evp.h>
+
+#include "server/digest.h"
+
+#include "server/args.h"
+#include "server/boundary.h"
+
+namespace outbox {
+
+namespace {
+
+[[noreturn]] void
+no_digest()
+{
+	ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not compute the digest of a key")));
+}
+
+// The session's own: to look the algorithm up for each key costs more than the digest.
+const EVP_MD *
+algorithm()
+{
+	static EVP_MD *sha256;
+
+	if (sha256 == nullptr)
+		sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+	return sha256;
+}
+
+EVP_MD_CTX *
+hashing()
+{
+	static EVP_MD_CTX *context;
+
+	if (context == nullptr)
+		context = EVP_MD_CTX_new();
+	return context;
+}
+
+} // namespace
+
+Digest
+digest_of(core::KeyKind kind, const core::Part *parts, int count)
+{
+	size_t size = core::frame_size(parts, count);
+	unsigned char *frame = static_cast<unsigned char *>(palloc(size));
+	Digest digest;
+
+	core::write_frame(kind, parts, count, frame);
+	if (algorithm() == nullptr || hashing() == nullptr || EVP_DigestInit_ex(hashing(), algorithm(), nullptr) != 1 ||
+		EVP_DigestUpdate(hashing(), frame, size) != 1 || EVP_DigestFinal_ex(hashing(), digest.bytes, nullptr) != 1)
+		no_digest();
+	pfree(frame);
+	return digest;
+}
+
+Datum
+digest_datum(const Digest &digest)
+{
+	bytea *copy = static_cast<bytea *>(palloc(VARHDRSZ + sizeof(digest.bytes)));
+
+	SET_VARSIZE(copy, VARHDRSZ + sizeof(digest.bytes));
+	memcpy(VARDATA(copy), digest.bytes, sizeof(digest.bytes));
+	return PointerGetDatum(copy);
+}
+
+} // namespace outbox
+
+using namespace outbox;
+
+// Stands in the index pending_key_sequence.
+OUTBOX_FUNCTION(outbox_key_digest)
+{
+	core::Part parts[] = {part_of(PG_GETARG_TEXT_PP(0)), part_of(PG_GETARG_TEXT_PP(1))};
+
+	return digest_datum(digest_of(core::KeyKind::partition, parts, 2));
+}

@@ -1,0 +1,31 @@
+// SHA-256 of a framed key (core/keys.h), by OpenSSL.
+#pragma once
+
+#include "core/key_frames.h"
+#include "server/pg.h"
+
+namespace outbox {
+
+struct Digest {
+	unsigned char bytes[PG_SHA256_DIGEST_LENGTH];
+};
+
+Digest digest_of(core::KeyKind kind, const core::Part *parts, int count);
+
+inline int
+compare(const Digest &a, const Digest &b)
+{
+	return memcmp(a.bytes, b.bytes, sizeof(a.bytes));
+}
+
+inline core::Part
+part_of(const text *value)
+{
+	if (value == nullptr)
+		return {"", 0};
+	return {VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value)};
+}
+
+Datum digest_datum(const Digest &digest);
+
+} // namespace outbox

@@ -1,0 +1,19 @@
+// Strong random bytes, in small pieces.
+//
+// Guarantee: every byte comes from the server's strong source and is handed out once.
+//
+// Shape: the source costs as much for a few bytes as for a thousand, and a batch wants some
+// for each message: they are drawn ahead. A backend is one process from fork to exit, so
+// no two of them draw from the same bytes.
+#pragma once
+
+#include "core/ids.h"
+#include "server/pg.h"
+
+namespace outbox {
+
+uint64 random_bits();
+// A fresh lease token.
+core::Uuid random_token();
+
+} // namespace outbox

@@ -1,0 +1,261 @@
+// See settings.h.
+
+#include "server/settings.h"
+
+namespace outbox {
+
+namespace {
+
+constexpr int64 hour_us = USECS_PER_HOUR;
+constexpr int64 most_us = 3653 * USECS_PER_DAY; // ten years
+
+char *partition_interval;
+char *idempotency_window;
+bool async_claim;
+char *retention;
+char *dead_letter_retention;
+char *archive_schema;
+bool worker = true;
+char *databases;
+int discovery_interval_s = 300;
+int poll_interval_ms = 5000;
+int notify_gather_ms = 5;
+int most_queues = 1024;
+
+// As the type's input function does, but false instead of an ERROR.
+bool
+parse_interval(const char *value, Interval *interval)
+{
+	char buffer[256];
+	char *fields[MAXDATEFIELDS];
+	int types[MAXDATEFIELDS];
+	int count;
+	int kind;
+	struct pg_itm_in parsed = {};
+
+	return ParseDateTime(value, buffer, sizeof(buffer), fields, types, MAXDATEFIELDS, &count) == 0 &&
+		   DecodeInterval(fields, types, count, INTERVAL_FULL_RANGE, &kind, &parsed) == 0 && kind == DTK_DELTA &&
+		   itmin2interval(&parsed, interval) == 0;
+}
+
+// Microseconds of an interval of fixed length from one hour to ten years, or 0.
+int64
+fixed_us(const char *value)
+{
+	Interval interval;
+
+	if (!parse_interval(value, &interval) || interval.month != 0 || Abs(interval.day) > most_us / USECS_PER_DAY ||
+		interval.time < -most_us || interval.time > most_us)
+		return 0;
+
+	int64 us = interval.day * USECS_PER_DAY + interval.time;
+
+	return us >= hour_us && us <= most_us ? us : 0;
+}
+
+bool
+check_interval(char **value, void **, GucSource)
+{
+	if (fixed_us(*value) != 0)
+		return true;
+	GUC_check_errdetail("It must be an interval between 1 hour and 3653 days.");
+	GUC_check_errhint("Months and years have no fixed length: give days.");
+	return false;
+}
+
+bool
+check_interval_or_empty(char **value, void **extra, GucSource source)
+{
+	return (*value)[0] == '\0' || check_interval(value, extra, source);
+}
+
+bool
+check_schema(char **value, void **, GucSource)
+{
+	if (strlen(*value) < NAMEDATALEN)
+		return true;
+	GUC_check_errdetail("A name is shorter than %d bytes.", NAMEDATALEN);
+	return false;
+}
+
+bool
+check_databases(char **value, void **, GucSource)
+{
+	// Splitting writes into the string, and its list is of no use here. A parameter that
+	// is read before memory contexts exist cannot be: the postmaster has them.
+	char *copy = pstrdup(*value);
+	List *names;
+	bool valid = SplitIdentifierString(copy, ',', &names);
+
+	if (!valid)
+		GUC_check_errdetail("List syntax is invalid.");
+	list_free(names);
+	pfree(copy);
+	return valid;
+}
+
+// What only a library that is preloaded can have.
+void
+define_preload_settings()
+{
+	DefineCustomIntVariable("outbox.max_queues",
+							"Number of queues, of all databases, that have a place in shared memory.",
+							"Those beyond are served more slowly and are not counted.", &most_queues, 1024, 16, 65536,
+							PGC_POSTMASTER, 0, nullptr, nullptr, nullptr);
+}
+
+void
+define_worker_settings()
+{
+	DefineCustomBoolVariable("outbox.worker", "Whether background workers run.", nullptr, &worker, true, PGC_SIGHUP, 0,
+							 nullptr, nullptr, nullptr);
+	DefineCustomStringVariable("outbox.databases",
+							   "Databases that get a background worker; empty means all that have the extension.",
+							   nullptr, &databases, "", PGC_SIGHUP, GUC_LIST_INPUT, check_databases, nullptr, nullptr);
+	DefineCustomIntVariable("outbox.discovery_interval",
+							"How often the launcher looks for databases that have the extension.",
+							"CREATE EXTENSION, ALTER EXTENSION and DROP EXTENSION are noticed at once.",
+							&discovery_interval_s, 300, 1, 86400, PGC_SIGHUP, GUC_UNIT_S, nullptr, nullptr, nullptr);
+	DefineCustomIntVariable("outbox.poll_interval", "How long a background worker sleeps at most.",
+							"Finds what no commit announces: prepared transactions, rows written by hand.",
+							&poll_interval_ms, 5000, 100, 3600000, PGC_SIGHUP, GUC_UNIT_MS, nullptr, nullptr, nullptr);
+	DefineCustomIntVariable("outbox.notify_gather", "Time between two notifications of one queue.",
+							"The first one is sent at once.", &notify_gather_ms, 5, 0, 1000, PGC_SIGHUP, GUC_UNIT_MS,
+							nullptr, nullptr, nullptr);
+}
+
+// Superusers alone: whoever may call maintain() could make the ledger vanish.
+void
+define_retention_settings()
+{
+	DefineCustomStringVariable("outbox.retention",
+							   "Age at which partitions of messages and attempts are retired; empty means never.",
+							   "Only partitions all of whose messages have ended.", &retention, "", PGC_SUSET, 0,
+							   check_interval_or_empty, nullptr, nullptr);
+	DefineCustomStringVariable(
+		"outbox.dead_letter_retention",
+		"Age until which a dead letter that was not replayed holds its partition; empty means for ever.", nullptr,
+		&dead_letter_retention, "", PGC_SUSET, 0, check_interval_or_empty, nullptr, nullptr);
+	DefineCustomStringVariable("outbox.archive_schema",
+							   "Schema that retired partitions are moved to; empty means they are dropped.", nullptr,
+							   &archive_schema, "", PGC_SUSET, 0, check_schema, nullptr, nullptr);
+}
+
+// PG_INT64_MAX for the empty string.
+int64
+ms_or_ever(const char *value)
+{
+	return value[0] == '\0' ? PG_INT64_MAX : fixed_us(value) / 1000;
+}
+
+} // namespace
+
+void
+define_settings()
+{
+	define_worker_settings();
+	if (process_shared_preload_libraries_in_progress)
+		define_preload_settings();
+	DefineCustomStringVariable("outbox.partition_interval",
+							   "Length of the partitions of messages and attempts that outbox.maintain() makes.",
+							   nullptr, &partition_interval, "1 week", PGC_SUSET, 0, check_interval, nullptr, nullptr);
+	DefineCustomStringVariable("outbox.idempotency_window",
+							   "How long idempotency keys and event ids are remembered; empty means for ever.", nullptr,
+							   &idempotency_window, "", PGC_SUSET, 0, check_interval_or_empty, nullptr, nullptr);
+	DefineCustomBoolVariable("outbox.async_claim",
+							 "Whether a transaction that did nothing but claim commits asynchronously.",
+							 "A crash of the server may then forget leases that were just given out.", &async_claim,
+							 false, PGC_USERSET, 0, nullptr, nullptr, nullptr);
+	define_retention_settings();
+	MarkGUCPrefixReserved("outbox");
+}
+
+int64
+partition_interval_ms()
+{
+	return fixed_us(partition_interval) / 1000;
+}
+
+bool
+leases_commit_asynchronously()
+{
+	return async_claim;
+}
+
+bool
+workers_wanted()
+{
+	return worker;
+}
+
+bool
+is_wanted_database(const char *name)
+{
+	char *copy = pstrdup(databases);
+	List *names = NIL;
+	ListCell *cell;
+	bool wanted;
+
+	wanted = SplitIdentifierString(copy, ',', &names) && names == NIL;
+	foreach (cell, names)
+		wanted |= strcmp(static_cast<const char *>(lfirst(cell)), name) == 0;
+	list_free(names);
+	pfree(copy);
+	return wanted;
+}
+
+int64
+discovery_interval_us()
+{
+	return discovery_interval_s * USECS_PER_SEC;
+}
+
+int64
+poll_interval_us()
+{
+	return poll_interval_ms * static_cast<int64>(1000);
+}
+
+int64
+notify_gather_us()
+{
+	return notify_gather_ms * static_cast<int64>(1000);
+}
+
+int
+max_queues()
+{
+	return most_queues;
+}
+
+int64
+idempotency_window_ms()
+{
+	return ms_or_ever(idempotency_window);
+}
+
+int64
+retention_ms()
+{
+	return ms_or_ever(retention);
+}
+
+int64
+dead_letter_retention_ms()
+{
+	return ms_or_ever(dead_letter_retention);
+}
+
+bool
+keeps_for_a_time()
+{
+	return retention_ms() != PG_INT64_MAX || idempotency_window_ms() != PG_INT64_MAX;
+}
+
+const char *
+archive_schema_name()
+{
+	return archive_schema[0] == '\0' ? nullptr : archive_schema;
+}
+
+} // namespace outbox

@@ -1,0 +1,52 @@
+// The extension's configuration parameters.
+//
+// Guarantee: a value that cannot be used is refused when it is set. The check raises no
+// ERROR of its own: a file that the postmaster reads again must not end it.
+#pragma once
+
+#include "server/pg.h"
+
+namespace outbox {
+
+// Called once, when the library is loaded.
+void define_settings();
+
+// outbox.partition_interval: length of a dated partition.
+int64 partition_interval_ms();
+
+// outbox.idempotency_window: how long a key is remembered, in milliseconds;
+// PG_INT64_MAX = for ever.
+int64 idempotency_window_ms();
+
+// outbox.async_claim: whether a transaction that only leased commits asynchronously.
+bool leases_commit_asynchronously();
+
+// outbox.retention, outbox.dead_letter_retention: likewise.
+int64 retention_ms();
+int64 dead_letter_retention_ms();
+
+// Whether retention or the window is set: there is old data to deal with.
+bool keeps_for_a_time();
+
+// outbox.archive_schema; nullptr = retired partitions are dropped.
+const char *archive_schema_name();
+
+// outbox.worker: whether background workers run.
+bool workers_wanted();
+
+// outbox.databases: whether a worker is wanted for the database of that name.
+bool is_wanted_database(const char *name);
+
+// outbox.discovery_interval
+int64 discovery_interval_us();
+
+// outbox.poll_interval: how long the worker sleeps at most.
+int64 poll_interval_us();
+
+// outbox.notify_gather: time between two notifications of one queue.
+int64 notify_gather_us();
+
+// outbox.max_queues: queues that have a place in shared memory.
+int max_queues();
+
+} // namespace outbox

@@ -1,0 +1,20 @@
+// SQL statements, for upkeep: commands that change tables, and questions where the planner
+// does no harm. Hot code has none.
+//
+// Guarantees: format is printf's; names that go into it are to be quoted by the caller. They
+// run as whoever the caller is, between SPI_connect and SPI_finish.
+#pragma once
+
+#include "server/pg.h"
+
+namespace outbox {
+
+// Returns the number of rows.
+uint64 run(const char *format, ...) pg_attribute_printf(1, 2);
+// The first column of the first row as text; nullptr: no row, or NULL.
+char *ask(const char *format, ...) pg_attribute_printf(1, 2);
+
+// The append-only triggers that a leaf keeps when it is detached, made or made right.
+void add_guards(const char *qualified_leaf);
+
+} // namespace outbox

@@ -1,0 +1,148 @@
+// See stop_point.h. The tests' side: arm a name, wait until a process has reached it,
+// release it; or shake: at every point some of the processes stay for a random while, so that
+// gaps of an instruction are as wide as any.
+
+#ifdef OUTBOX_STOP_POINTS
+
+#include "server/stop_point.h"
+
+#include "server/boundary.h"
+
+namespace outbox {
+
+namespace {
+
+constexpr int most_points = 16;
+
+struct Point {
+	char name[NAMEDATALEN];
+	pg_atomic_uint32 armed;
+	pg_atomic_uint32 only;    // stops the process of that number, 0 = all
+	pg_atomic_uint32 reached; // by the process of that number
+};
+
+struct Points {
+	pg_atomic_uint32 shaken; // microseconds at most, 0 = not
+	Point all[most_points];
+};
+
+// Of a tranche of its own, so that the library needs no more when it has none.
+Points *points;
+shmem_request_hook_type previous_request;
+shmem_startup_hook_type previous_startup;
+
+void
+request()
+{
+	if (previous_request != nullptr)
+		previous_request();
+	RequestAddinShmemSpace(sizeof(Points));
+}
+
+void
+startup()
+{
+	bool found;
+
+	if (previous_startup != nullptr)
+		previous_startup();
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	points = static_cast<Points *>(ShmemInitStruct("outbox stop points", sizeof(Points), &found));
+	if (!found)
+		memset(static_cast<void *>(points), 0, sizeof(Points));
+	LWLockRelease(AddinShmemInitLock);
+}
+
+Point *
+find(const char *name)
+{
+	for (int i = 0; points != nullptr && i < most_points; i++)
+		if (strcmp(points->all[i].name, name) == 0)
+			return &points->all[i];
+	return nullptr;
+}
+
+// One in four stays.
+void
+stay_a_while()
+{
+	uint32 most = points != nullptr ? pg_atomic_read_u32(&points->shaken) : 0;
+
+	if (most != 0 && pg_prng_uint64_range(&pg_global_prng_state, 0, 3) == 0)
+		pg_usleep(static_cast<long>(pg_prng_uint64_range(&pg_global_prng_state, 0, most)));
+}
+
+} // namespace
+
+void
+request_stop_points()
+{
+	previous_request = shmem_request_hook;
+	shmem_request_hook = request;
+	previous_startup = shmem_startup_hook;
+	shmem_startup_hook = startup;
+}
+
+void
+stop_point(const char *name)
+{
+	Point *point = find(name);
+
+	uint32 only = point != nullptr ? pg_atomic_read_u32(&point->only) : 0;
+
+	stay_a_while();
+	if (point == nullptr || pg_atomic_read_u32(&point->armed) == 0 ||
+		(only != 0 && only != static_cast<uint32>(MyProcPid)))
+		return;
+	pg_atomic_write_u32(&point->reached, static_cast<uint32>(MyProcPid));
+	while (pg_atomic_read_u32(&point->armed) != 0 && PostmasterIsAlive())
+	{
+		// Where interrupts are served, a stopped process can be ended.
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(1000);
+	}
+	pg_atomic_write_u32(&point->reached, 0);
+}
+
+} // namespace outbox
+
+using namespace outbox;
+
+OUTBOX_FUNCTION(outbox_stop_point_arm)
+{
+	const char *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	Point *point = find(name);
+
+	if (point == nullptr)
+		point = find("");
+	if (point == nullptr)
+		elog(ERROR, "no room for stop point %s", name);
+	strlcpy(point->name, name, sizeof(point->name));
+	pg_atomic_write_u32(&point->only, static_cast<uint32>(PG_GETARG_INT32(1)));
+	pg_atomic_write_u32(&point->armed, 1);
+	PG_RETURN_VOID();
+}
+
+OUTBOX_FUNCTION(outbox_stop_point_reached)
+{
+	Point *point = find(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+
+	PG_RETURN_INT32(point == nullptr ? 0 : static_cast<int32>(pg_atomic_read_u32(&point->reached)));
+}
+
+OUTBOX_FUNCTION(outbox_stop_point_release)
+{
+	Point *point = find(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+
+	if (point != nullptr)
+		pg_atomic_write_u32(&point->armed, 0);
+	PG_RETURN_VOID();
+}
+
+OUTBOX_FUNCTION(outbox_stop_point_shake)
+{
+	pg_atomic_write_u32(&points->shaken, static_cast<uint32>(PG_GETARG_INT32(0)));
+	PG_RETURN_VOID();
+}
+
+#endif

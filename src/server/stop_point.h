@@ -1,0 +1,22 @@
+// Places at which a test can stop a process, to run another into the gap.
+//
+// Guarantee: compiled in only with make STOP_POINTS=1; else nothing is left of them. A
+// process that stops waits whatever it holds, also where interrupts are not served.
+#pragma once
+
+namespace outbox {
+
+#ifdef OUTBOX_STOP_POINTS
+// Called while the library is preloaded.
+void request_stop_points();
+void stop_point(const char *name);
+#define OUTBOX_STOP_POINT(name) outbox::stop_point(name)
+#else
+inline void
+request_stop_points()
+{
+}
+#define OUTBOX_STOP_POINT(name) static_cast<void>(0)
+#endif
+
+} // namespace outbox

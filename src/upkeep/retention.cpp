@@ -1,0 +1,330 @@
+// See retention.h. Why nobody loses anything: docs/internals.md, "Retention".
+//
+// Shape: what can be asked without a lock is asked first, so that a pair that stays costs a
+// few look-ups and disturbs nobody. Then SHARE on the leaf of messages, which keeps
+// producers from adding to it and lets everybody read, while the leaf is read once. Only
+// then ACCESS EXCLUSIVE, for the moment of the DDL, and what others could have changed
+// meanwhile is asked again. It is all asked in SQL, by a session that may be anybody's: what
+// it remembers of somebody's indexes could answer that nothing is pending, or run its code.
+
+#include "upkeep/retention.h"
+
+#include "server/boundary.h"
+#include "rows/index_code.h"
+#include "server/settings.h"
+#include "server/spi.h"
+#include "rows/call.h"
+
+namespace outbox {
+
+namespace {
+
+struct Leaves {
+	Oid messages;
+	Oid attempts;
+	core::Uuid below; // upper bound
+	int64 upto_ms;
+	const char *messages_name; // qualified and quoted
+	const char *attempts_name;
+};
+
+// ---- finding
+
+const char *
+qualified_name(Oid rel)
+{
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(rel)), get_rel_name(rel));
+}
+
+bool
+same_bound(PartitionBoundInfo a, int i, PartitionBoundInfo b, int j)
+{
+	return a->kind[i][0] == b->kind[j][0] &&
+		   (a->kind[i][0] != PARTITION_RANGE_DATUM_VALUE || equal(to_uuid(a->datums[i][0]), to_uuid(b->datums[j][0])));
+}
+
+// The leaf of attempts between the bounds i and i + 1 of messages.
+Oid
+counterpart(PartitionBoundInfo of, int i, PartitionDesc attempts)
+{
+	PartitionBoundInfo bounds = attempts->boundinfo;
+
+	for (int j = 0; bounds != nullptr && j + 1 < bounds->ndatums; j++)
+		if (bounds->indexes[j + 1] >= 0 && same_bound(of, i, bounds, j) && same_bound(of, i + 1, bounds, j + 1))
+			return attempts->oids[bounds->indexes[j + 1]];
+	return InvalidOid;
+}
+
+// Not the last one: new ids are kept below its end (draw_ids).
+bool
+find_between(PartitionDesc messages, PartitionDesc attempts, int64 after_ms, int64 until_ms, Leaves *leaves)
+{
+	PartitionBoundInfo bounds = messages->boundinfo;
+
+	for (int i = 0; bounds != nullptr && i + 2 < bounds->ndatums; i++)
+	{
+		if (bounds->indexes[i + 1] < 0 || bounds->kind[i + 1][0] != PARTITION_RANGE_DATUM_VALUE)
+			continue;
+		leaves->below = to_uuid(bounds->datums[i + 1][0]);
+		leaves->upto_ms = core::id_time_ms(leaves->below);
+		if (leaves->upto_ms <= after_ms)
+			continue;
+		if (leaves->upto_ms > until_ms)
+			return false;
+		leaves->messages = messages->oids[bounds->indexes[i + 1]];
+		leaves->attempts = counterpart(bounds, i, attempts);
+		return true;
+	}
+	return false;
+}
+
+// The first pair that ends after one time and not after another.
+bool
+find_leaves(int64 after_ms, int64 until_ms, Leaves *leaves)
+{
+	Relation messages = open_parent("messages");
+	Relation attempts = open_parent("attempts");
+	bool found = find_between(RelationGetPartitionDesc(messages, true), RelationGetPartitionDesc(attempts, true),
+							  after_ms, until_ms, leaves);
+
+	relation_close(attempts, AccessShareLock);
+	relation_close(messages, AccessShareLock);
+	return found;
+}
+
+// ---- what keeps a pair
+
+[[noreturn]] void
+keep(const char *why)
+{
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE), errmsg("%s", why)));
+}
+
+void
+keep_if(const char *message, const char *why)
+{
+	if (message != nullptr)
+		keep(psprintf("message %s %s", message, why));
+}
+
+const char *
+younger_than(const char *column, int64 ms)
+{
+	return ms == PG_INT64_MAX ? "true"
+							  : psprintf("%s > clock_timestamp() - " INT64_FORMAT " * interval '1 ms'", column, ms);
+}
+
+void
+keep_if_odd(const Leaves *leaves)
+{
+	if (!OidIsValid(leaves->attempts))
+		keep("no partition of outbox.attempts has the same bounds");
+	for (Oid leaf : {leaves->messages, leaves->attempts})
+		if (get_rel_relkind(leaf) != RELKIND_RELATION)
+			keep(psprintf("%s is no plain table", qualified_name(leaf)));
+}
+
+constexpr char is_pending[] = "is pending";
+
+// Returns its id, if a message of that time or before is pending.
+const char *
+pending_below(const Leaves *leaves)
+{
+	return ask("SELECT outbox_id FROM outbox.pending WHERE outbox_id < '%s' ORDER BY outbox_id LIMIT 1",
+			   shown(leaves->below));
+}
+
+void
+keep_if_dead(const Leaves *leaves)
+{
+	keep_if(ask("SELECT a.outbox_id FROM %s a WHERE a.state = 'FAILED' AND %s AND NOT EXISTS "
+				"(SELECT FROM outbox.replays r WHERE r.outbox_id = a.outbox_id) LIMIT 1",
+				leaves->attempts_name, younger_than("a.created_at", dead_letter_retention_ms())),
+			"is a dead letter that was not replayed");
+}
+
+// Where no later partition was there, ids were held back to the end of this one.
+void
+keep_if_held_back(const Leaves *leaves)
+{
+	keep_if(ask("SELECT outbox_id FROM %s WHERE outbox_id >= '%s' AND %s LIMIT 1", leaves->messages_name,
+				shown(core::first_id_at(leaves->upto_ms - 1)), younger_than("created_at", retention_ms())),
+			"is younger than its partition");
+}
+
+void
+keep_if_unended(const Leaves *leaves)
+{
+	keep_if(ask("SELECT m.outbox_id FROM %s m WHERE NOT EXISTS (SELECT FROM %s a WHERE a.outbox_id = m.outbox_id "
+				"AND a.state IN ('DISPATCHED', 'FAILED')) LIMIT 1",
+				leaves->messages_name, leaves->attempts_name),
+			"has not ended, though it is not pending");
+}
+
+// ---- locks
+
+// In the order of hot code, behind the parents, that only readers and DDL lock.
+void
+lock_all(const Leaves *leaves)
+{
+	Oid messages = relation_oid("messages");
+	Oid attempts = relation_oid("attempts");
+
+	for (Oid rel : {messages, attempts, leaves->messages, get_default_partition_oid(messages), leaves->attempts,
+					get_default_partition_oid(attempts)})
+		if (OidIsValid(rel))
+			LockRelationOid(rel, AccessExclusiveLock);
+}
+
+// A leaf that somebody uses is not read for nothing.
+void
+require_unused(const Leaves *leaves)
+{
+	for (Oid rel : {leaves->messages, leaves->attempts})
+	{
+		if (!ConditionalLockRelationOid(rel, AccessExclusiveLock))
+			ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("%s is in use", qualified_name(rel))));
+		UnlockRelationOid(rel, AccessExclusiveLock);
+	}
+}
+
+void
+require_unchanged(const Leaves *leaves, int64 after_ms, int64 until_ms)
+{
+	Leaves now = {};
+
+	if (!find_leaves(after_ms, until_ms, &now) || now.messages != leaves->messages || now.attempts != leaves->attempts)
+		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("the partitions were changed meanwhile")));
+}
+
+// ---- retiring
+
+// Keys outlive their messages: a repeated enqueue is still told the number.
+void
+carry_numbers(const Leaves *leaves)
+{
+	int64 window = idempotency_window_ms();
+	core::Uuid from = core::first_id_at(window == PG_INT64_MAX ? 0 : unix_ms(GetCurrentTimestamp()) - window);
+
+	if (compare(leaves->below, from) <= 0 || ask("SELECT 1 FROM outbox.key_numbers LIMIT 1") == nullptr)
+		return;
+	run("INSERT INTO outbox.retired_numbers SELECT outbox_id, sequence_id FROM %s "
+		"WHERE sequence_id IS NOT NULL AND replay_of IS NULL AND (idempotency_key IS NOT NULL OR event_id <> outbox_id) "
+		"AND outbox_id >= '%s' ON CONFLICT DO NOTHING",
+		leaves->messages_name, shown(from));
+}
+
+// DETACH takes the clones of the parent's triggers away.
+void
+archive(const char *parent, const char *leaf)
+{
+	run("ALTER TABLE outbox.%s DETACH PARTITION %s", parent, leaf);
+	add_guards(leaf);
+	run("ALTER TABLE %s SET SCHEMA %s", leaf, quote_identifier(archive_schema_name()));
+}
+
+void
+remove(const Leaves *leaves)
+{
+	if (archive_schema_name() == nullptr)
+	{
+		run("DROP TABLE %s", leaves->messages_name);
+		run("DROP TABLE %s", leaves->attempts_name);
+		return;
+	}
+	archive("messages", leaves->messages_name);
+	archive("attempts", leaves->attempts_name);
+}
+
+void
+retire(Leaves *leaves, int64 after_ms, int64 until_ms)
+{
+	keep_if_odd(leaves);
+	prepare_indexes_anew(leaves->messages);
+	prepare_indexes_anew(leaves->attempts);
+	leaves->messages_name = qualified_name(leaves->messages);
+	leaves->attempts_name = qualified_name(leaves->attempts);
+	keep_if_dead(leaves);
+	keep_if_held_back(leaves);
+	require_unused(leaves);
+	LockRelationOid(leaves->messages, ShareLock);
+	require_unchanged(leaves, after_ms, until_ms);
+	keep_if_unended(leaves);
+	carry_numbers(leaves);
+	lock_all(leaves);
+	require_unchanged(leaves, after_ms, until_ms);
+	keep_if(pending_below(leaves), is_pending);
+	keep_if_dead(leaves);
+	keep_if_held_back(leaves);
+	remove(leaves);
+}
+
+const char *
+what_was_done()
+{
+	return archive_schema_name() == nullptr ? "dropped, with its counterpart of attempts"
+											: psprintf("moved to schema %s, with its counterpart of attempts",
+													   quote_identifier(archive_schema_name()));
+}
+
+} // namespace
+
+bool
+sees_latest()
+{
+	return !IsolationUsesXactSnapshot();
+}
+
+namespace {
+
+// Its fields are set as far as it comes: an ERROR leaves by longjmp.
+void
+try_next(int64 after_ms, RetiredPair *pair, MemoryContext context)
+{
+	int64 until_ms = retention_ms() == PG_INT64_MAX ? PG_INT64_MIN : unix_ms(GetCurrentTimestamp()) - retention_ms();
+	Leaves leaves = {};
+	const char *pending;
+
+	if (!find_leaves(after_ms, until_ms, &leaves))
+		return;
+	pair->upto_ms = leaves.upto_ms;
+	pair->object = MemoryContextStrdup(context, get_rel_name(leaves.messages));
+	for (const char *name : {"pending", "replays", "key_numbers", "retired_numbers"})
+		prepare_indexes_anew(relation_oid(name));
+	SPI_connect();
+	pending = pending_below(&leaves);
+	pair->last = pending != nullptr;
+	keep_if(pending, is_pending);
+	retire(&leaves, after_ms, until_ms);
+	SPI_finish();
+	pair->retired = true;
+}
+
+} // namespace
+
+RetiredPair
+retire_next(int64 after_ms)
+{
+	// In memory, not in registers that a longjmp brings back.
+	RetiredPair *pair = static_cast<RetiredPair *>(palloc(sizeof(RetiredPair)));
+	MemoryContext context = CurrentMemoryContext;
+	ErrorData *error;
+
+	*pair = {nullptr, "outbox.messages", nullptr, false, false, true, PG_INT64_MAX};
+	error = in_subtransaction([&] { try_next(after_ms, pair, context); });
+	if (error != nullptr)
+	{
+		pair->action = error->sqlerrcode == ERRCODE_OBJECT_IN_USE ? "partition kept" : "partition not retired";
+		pair->detail = error->detail != nullptr ? psprintf("%s: %s", error->message, error->detail) : error->message;
+		pair->retired = false;
+		pair->failed = error->sqlerrcode != ERRCODE_OBJECT_IN_USE && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE;
+	}
+	else if (pair->retired)
+	{
+		pair->action = "partition retired";
+		pair->detail = what_was_done();
+	}
+	return *pair;
+}
+
+} // namespace outbox

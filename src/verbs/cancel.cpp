@@ -1,0 +1,87 @@
+// cancel: an operator ends a pending message.
+//
+// Guarantees: appends exactly one attempt, FAILED / CANCELLED, and the pending row goes,
+// in one transaction. A live lease is only broken by force; its worker then gets P7002.
+// A lease that had expired is recorded by this row: every lost lease leaves one.
+
+#include "server/args.h"
+#include "server/boundary.h"
+#include "server/errors.h"
+#include "message/lease.h"
+#include "commit/transaction.h"
+
+namespace outbox {
+
+namespace {
+
+core::State
+state_now(const PendingRow *row)
+{
+	if (!row->leased)
+		return core::State::pending;
+	return row->lease_expires_at > GetCurrentTimestamp() ? core::State::leased : core::State::expired;
+}
+
+// Changed::outdated: look again.
+Changed
+try_cancel(Call *call, const core::Uuid &id, text *reason, bool force, text *by, int *attempt_no)
+{
+	PendingRow *row = find_pending(call, id);
+	core::State state;
+	Tried before;
+	Attempt attempt = {};
+	Attempt *appended = &attempt;
+	Changed changed;
+
+	if (row == nullptr)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUTBOX_NOT_PENDING), errmsg("NOT_PENDING: message %s is not pending", shown(id)),
+				 errdetail("It has ended already, or there is no such message.")));
+	state = state_now(row);
+	if (state == core::State::leased && !force)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+						errmsg("message %s is leased to worker \"%s\"", shown(id), shown(row->claimed_by)),
+						errdetail("The lease expires at %s.", timestamptz_to_str(row->lease_expires_at)),
+						errhint("Use force => true to cancel it all the same.")));
+	before = tried(call, id);
+	if (before.terminal)
+	{
+		if (hold(call, row, Wait::for_row) != Changed::done)
+			return Changed::outdated;
+		raise_already_terminal(before, id);
+	}
+	attempt = attempt_for(row, next_attempt_no(before, id), expect(state, core::Event::cancel, false).record, by);
+	attempt.lost = state == core::State::expired;
+	attempt.details.error_code = cstring_to_text(cancelled_code);
+	attempt.details.error_message = reason;
+	changed = remove(call, row, Wait::for_row);
+	if (changed == Changed::done)
+	{
+		append(call, &appended, 1);
+		note_count(row->queue, Counter::cancelled);
+	}
+	*attempt_no = attempt.attempt_no;
+	return changed;
+}
+
+} // namespace
+
+} // namespace outbox
+
+using namespace outbox;
+
+OUTBOX_FUNCTION(outbox_cancel)
+{
+	core::Uuid id = to_uuid(required_datum(fcinfo, 0, "outbox_id"));
+	text *reason = required_nonempty_text(fcinfo, 1, "reason");
+	bool force = required_bool(fcinfo, 2, "force");
+	text *by = cstring_to_text(GetUserNameFromId(GetUserId(), false));
+	int attempt_no;
+	Call call;
+
+	begin_call(&call, "cancel()");
+	while (try_cancel(&call, id, reason, force, by, &attempt_no) != Changed::done)
+		CHECK_FOR_INTERRUPTS();
+	end_call(&call);
+	PG_RETURN_INT32(attempt_no);
+}

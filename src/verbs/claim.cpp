@@ -1,0 +1,431 @@
+// claim, and the second half of complete_and_claim: leases due messages to a worker.
+//
+// Guarantees: never waits for a row, never leases more than asked, nor a row twice,
+// whatever the planner's settings (there is no planner); each row under its own token.
+// Needs no more memory for rows that it passes by, nor for those of earlier chunks.
+// Only messages that the calling statement's snapshot sees. A lost lease that it finds
+// is recorded first; a row that cannot be leased is reported and stops no other.
+//
+// Shape: candidates are gathered from the due index (due.h) first and changed afterwards,
+// chunk by chunk. What a chunk holds is forgotten before the next; tables and scans, which
+// stay, are never made nor moved on in its memory.
+
+#include "verbs/claim.h"
+
+#include <algorithm>
+
+#include "server/boundary.h"
+#include "message/due.h"
+#include "server/random.h"
+#include "rows/id_walk.h"
+#include "message/lease.h"
+#include "message/lost_lease.h"
+#include "commit/transaction.h"
+#include "verbs/wait.h"
+
+namespace outbox {
+
+namespace {
+
+constexpr int chunk_size = 1000;
+// Messages that a claim ends without leasing them (a lowered ceiling, a lost lease at
+// the ceiling), before it leaves the rest to the next call.
+constexpr int most_ended = 1000;
+
+// One due row, and the message it stands for.
+struct Candidate {
+	PendingRow *row;
+	Table *leaf;
+	HeapTuple message;
+	bool taken;
+	int attempt_count;
+	core::Uuid token;
+	TimestampTz expires_at;
+};
+
+// ---- the messages of candidates
+
+// The lease must return the message, so it is read first: a row without its message, or
+// whose message this statement may not see, is passed by untouched.
+HeapTuple
+visible(const Claim *claim, const Table *leaf, TupleTableSlot *slot)
+{
+	MemoryContext outer;
+	HeapTuple message;
+
+	if (!table_tuple_satisfies_snapshot(leaf->rel, slot, claim->snapshot))
+		return nullptr;
+	outer = MemoryContextSwitchTo(claim->round);
+	message = ExecCopySlotHeapTuple(slot);
+	MemoryContextSwitchTo(outer);
+	return message;
+}
+
+HeapTuple
+visible_message(const Claim *claim, Table *leaf, const core::Uuid &id)
+{
+	HeapTuple message = nullptr;
+	Probe *probe = probe_id(leaf, id);
+
+	if (next_settled(probe, ForwardScanDirection))
+		message = visible(claim, leaf, probe->slot);
+	rest_probe(probe);
+	return message;
+}
+
+// Those of one leaf, in order of their ids.
+void
+walk_messages(const Claim *claim, Table *leaf, Candidate **candidates, int count)
+{
+	IdWalk walk;
+
+	begin_id_walk(&walk, leaf, candidates[0]->row->id, candidates[count - 1]->row->id, count);
+	for (int i = 0; i < count; i++)
+		if (walk_to(&walk, candidates[i]->row->id) == WalkedTo::found)
+			candidates[i]->message = visible(claim, leaf, walk.probe.slot);
+	end_id_walk(&walk);
+}
+
+void
+walk_all_messages(const Claim *claim, Candidate *candidates, int count)
+{
+	Candidate **sorted = static_cast<Candidate **>(palloc(sizeof(Candidate *) * static_cast<Size>(count)));
+
+	for (int i = 0; i < count; i++)
+		sorted[i] = &candidates[i];
+	std::sort(sorted, sorted + count,
+			  [](const Candidate *a, const Candidate *b) { return compare(a->row->id, b->row->id) < 0; });
+	each_walk(
+		count, [&](int i) { return sorted[i]->leaf; },
+		[&](Table *leaf, int first, int n) { walk_messages(claim, leaf, sorted + first, n); });
+	pfree(sorted);
+}
+
+// Finds the messages of candidates, and drops those that have none. How many are left.
+int
+find_messages(const Claim *claim, Candidate *candidates, int count)
+{
+	int left = 0;
+
+	walk_all_messages(claim, candidates, count);
+	for (int i = 0; i < count; i++)
+	{
+		Candidate *candidate = &candidates[i];
+
+		if (candidate->message == nullptr)
+			candidate->message = visible_message(claim, candidate->leaf, candidate->row->id);
+		if (candidate->message != nullptr)
+			candidates[left++] = *candidate;
+	}
+	return left;
+}
+
+// ---- gathering and leasing
+
+// How many are left; 0 only where nothing is due.
+int
+gather(DueScan *scan, const Claim *claim, Candidate *candidates, int most)
+{
+	Table *table = pending(scan->call);
+	int left = 0;
+
+	while (left == 0)
+	{
+		int count = 0;
+
+		MemoryContextReset(claim->round);
+		while (count < most && next_due(scan))
+		{
+			Candidate *candidate = &candidates[count++];
+
+			memset(candidate, 0, sizeof(*candidate));
+			candidate->row = load(table, scan->probe.slot, claim->round);
+			candidate->leaf = leaf_of(scan->call, messages_shape, candidate->row->id, reads);
+		}
+		if (count == 0)
+			return 0;
+		left = find_messages(claim, candidates, count);
+	}
+	return left;
+}
+
+void
+lease_row(Claim *claim, Candidate *candidate, PendingRow *row, const Queue *queue)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	expect(core::State::pending, core::Event::claim, false);
+	candidate->token = random_token();
+	candidate->expires_at = later_or_last(now, claim->has_lease ? claim->lease_us : queue->lease_us);
+	put_lease(row, claim->worker, now, candidate->token, candidate->expires_at);
+}
+
+bool
+is_used_up(const PendingRow *row, const Queue *queue)
+{
+	int most = ceiling(queue, row->max_attempts);
+
+	return most > 0 && row->attempt_count >= most;
+}
+
+// The cheap way, for a row that nobody leased: one update.
+void
+take(Call *call, Claim *claim, Candidate *candidate, const Queue *queue)
+{
+	PendingRow row = *candidate->row;
+
+	lease_row(claim, candidate, &row, queue);
+	candidate->taken = store(call, &row, Wait::never) == Changed::done;
+	candidate->attempt_count = row.attempt_count;
+}
+
+// A row with a past: its lost lease, or its used-up ceiling, is settled first.
+void
+settle_and_take(Call *call, Claim *claim, Candidate *candidate, const Queue *queue)
+{
+	PendingRow row = *candidate->row;
+	Attempt attempt;
+
+	candidate->taken = false;
+	if (row.leased)
+	{
+		Recovery recovery = recover_expired(
+			call, &row, claim->worker,
+			[&](PendingRow *freed, const Queue *) { lease_row(claim, candidate, freed, queue); }, &attempt);
+
+		candidate->taken = recovery == Recovery::freed;
+		candidate->attempt_count = row.attempt_count;
+		claim->ended += recovery == Recovery::ended;
+		return;
+	}
+	if (end_used_up(call, &row, claim->worker) == Recovery::ended)
+	{
+		claim->ended++;
+		return;
+	}
+	take(call, claim, candidate, queue);
+}
+
+void
+take_all(Call *call, Claim *claim, Candidate *candidates, int count, const Queue *queue)
+{
+	for (int i = 0; i < count; i++)
+	{
+		Candidate *candidate = &candidates[i];
+
+		if (candidate->row->leased || is_used_up(candidate->row, queue))
+			settle_and_take(call, claim, candidate, queue);
+		else
+			take(call, claim, candidate, queue);
+	}
+}
+
+bool
+may_fail_alone(Call *call, const Candidate *candidates, int count, const Queue *queue)
+{
+	if (has_foreign_parts(pending(call)))
+		return true;
+	for (int i = 0; i < count; i++)
+		if (candidates[i].row->leased || is_used_up(candidates[i].row, queue))
+			return true;
+	return false;
+}
+
+// Rows that one update leases go straight through; where a row may be refused for its
+// own sake, each is confined.
+void
+take_candidates(Call *call, Claim *claim, Candidate *candidates, int count, const Queue *queue)
+{
+	int ended = claim->ended;
+
+	if (!may_fail_alone(call, candidates, count, queue))
+	{
+		take_all(call, claim, candidates, count, queue);
+		return;
+	}
+	// The ledger is written, or somebody's code may write what it likes.
+	claim->leases_only = false;
+	each_confined(
+		count,
+		[&](int first, int n) {
+			Call inner;
+
+			claim->ended = first == 0 ? ended : claim->ended;
+			begin_nested_call(&inner, call);
+			take_all(&inner, claim, candidates + first, n, queue);
+			end_call(&inner);
+		},
+		[&](int i, ErrorData *error) {
+			candidates[i].taken = false;
+			ereport(WARNING, (errcode(error->sqlerrcode),
+							  errmsg("could not lease message %s: %s", shown(candidates[i].row->id), error->message)));
+		});
+}
+
+// ---- answering
+
+void
+put_claimed(Claim *claim, const Candidate *candidate, const Queue *queue)
+{
+	using namespace messages_col;
+	static const int columns[] = {outbox_id,    messages_col::queue, event_id,    event_type,      aggregate_type,
+								  aggregate_id, partition_key,       sequence_id, idempotency_key, routing_key};
+	const Table *leaf = candidate->leaf;
+	TupleDesc desc = RelationGetDescr(leaf->rel);
+	int most = ceiling(queue, candidate->row->max_attempts);
+	Datum *all = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(desc->natts)));
+	bool *all_nulls = static_cast<bool *>(palloc(sizeof(bool) * static_cast<Size>(desc->natts)));
+	Datum values[claim_columns];
+	bool nulls[claim_columns] = {};
+	int n = 0;
+	auto message = [&](int column) {
+		values[n] = all[leaf->attno[column] - 1];
+		nulls[n++] = all_nulls[leaf->attno[column] - 1];
+	};
+
+	heap_deform_tuple(candidate->message, desc, all, all_nulls);
+	for (int column : columns)
+		message(column);
+	message(priority);
+	values[n - 1] = Int32GetDatum(DatumGetInt16(values[n - 1]));
+	message(payload);
+	message(headers);
+	values[n++] = Int32GetDatum(candidate->attempt_count);
+	nulls[n] = most == 0;
+	values[n++] = Int32GetDatum(most);
+	message(created_at);
+	values[n++] = from_uuid(candidate->token);
+	values[n++] = TimestampTzGetDatum(candidate->expires_at);
+	claim->put(claim->fcinfo, values, nulls);
+}
+
+// Leases candidates, and answers.
+void
+take_and_answer(Call *call, Claim *claim, Candidate *candidates, int count, const Queue *queue)
+{
+	MemoryContext outer = MemoryContextSwitchTo(claim->round);
+
+	take_candidates(call, claim, candidates, count, queue);
+	for (int i = 0; i < count; i++)
+		if (candidates[i].taken)
+		{
+			put_claimed(claim, &candidates[i], queue);
+			claim->taken++;
+		}
+	MemoryContextSwitchTo(outer);
+}
+
+void
+claim_from(Call *call, Claim *claim, const Queue *queue)
+{
+	int taken_before = claim->taken;
+	int most = Min(claim->wanted - claim->taken, chunk_size);
+	Candidate *candidates = static_cast<Candidate *>(palloc(sizeof(Candidate) * static_cast<Size>(most)));
+	DueScan scan;
+
+	claim->round = AllocSetContextCreate(CurrentMemoryContext, "outbox claim", ALLOCSET_DEFAULT_SIZES);
+	begin_due_scan(&scan, call, queue);
+	while (claim->taken < claim->wanted && claim->ended < most_ended)
+	{
+		int count = gather(&scan, claim, candidates, Min(claim->wanted - claim->taken, most));
+
+		if (count == 0)
+			break;
+		take_and_answer(call, claim, candidates, count, queue);
+	}
+	end_due_scan(&scan);
+	MemoryContextDelete(claim->round);
+	pfree(candidates);
+	note_count(queue->name, Counter::claimed, claim->taken - taken_before);
+	note_count(queue->name, Counter::claim_batches, claim->taken > taken_before);
+}
+
+void
+claim_once(Claim *claim)
+{
+	Call call;
+
+	begin_call(&call, "claim()");
+	queues_named(&call, claim->queues);
+	claim_due(&call, claim);
+	end_call(&call);
+}
+
+// Messages that were committed after the statement began count as well, and so its
+// snapshot cannot be the one that decides.
+void
+claim_waiting(Claim *claim, int64 us)
+{
+	Waiting waiting;
+
+	if (IsolationUsesXactSnapshot())
+		ereport(ERROR, (errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+						errmsg("claim with wait cannot run in an isolation level above READ COMMITTED"),
+						errhint("Use CALL outbox.wait_for_work(), then claim.")));
+	begin_waiting(&waiting, us);
+	do
+		look_once([&] {
+			claim->snapshot = RegisterSnapshot(GetLatestSnapshot());
+			claim_once(claim);
+			UnregisterSnapshot(claim->snapshot);
+		});
+	while (claim->taken == 0 && wait_on(&waiting));
+	end_waiting(&waiting);
+}
+
+} // namespace
+
+Claim
+claim_arguments(FunctionCallInfo fcinfo, int first)
+{
+	Claim claim = {};
+
+	claim.fcinfo = fcinfo;
+	claim.worker = worker_argument(fcinfo, 0);
+	claim.wanted = required_int(fcinfo, first, "batch_size");
+	check_at_least(claim.wanted, 1, "batch_size");
+	claim.has_lease = !PG_ARGISNULL(first + 1);
+	if (claim.has_lease)
+	{
+		claim.lease_us = positive_interval_us(PG_GETARG_INTERVAL_P(first + 1), "lease");
+		later(GetCurrentTimestamp(), claim.lease_us, "lease");
+	}
+	claim.queues = queue_names_argument(fcinfo, first + 2, "default");
+	claim.snapshot = GetActiveSnapshot();
+	return claim;
+}
+
+void
+claim_due(Call *call, Claim *claim)
+{
+	ListCell *cell;
+
+	claim->leases_only = wrote_only_leases();
+	foreach (cell, claim->queues)
+	{
+		const Queue *queue = find_queue(call, static_cast<const text *>(lfirst(cell)));
+
+		if (queue != nullptr && !queue->paused && claim->taken < claim->wanted)
+			claim_from(call, claim, queue);
+	}
+	if (claim->leases_only)
+		note_leases();
+}
+
+} // namespace outbox
+
+using namespace outbox;
+
+OUTBOX_FUNCTION(outbox_claim)
+{
+	Claim claim = claim_arguments(fcinfo, 1);
+	int64 wait_us = nonnegative_interval_us(DatumGetIntervalP(required_datum(fcinfo, 4, "wait")), "wait");
+
+	claim.put = put_result;
+	begin_results(fcinfo);
+	if (wait_us > 0)
+		claim_waiting(&claim, wait_us);
+	else
+		claim_once(&claim);
+	return static_cast<Datum>(0);
+}

@@ -1,0 +1,35 @@
+// Leasing what is due: what claim and complete_and_claim share.
+//
+// Guarantees: as in claim.cpp.
+#pragma once
+
+#include "server/args.h"
+#include "rows/call.h"
+
+namespace outbox {
+
+constexpr int claim_columns = 18;
+
+struct Claim {
+	FunctionCallInfo fcinfo; // its result
+	PutRow put;
+	text *worker;
+	const List *queues; // their names
+	int wanted;
+	int taken;
+	int ended;
+	bool has_lease;
+	int64 lease_us;
+	Snapshot snapshot;   // of the calling statement
+	bool leases_only;    // it has written nothing else
+	MemoryContext round; // what it holds of the rows in hand, emptied before the next
+};
+
+// Arguments: the worker is the first; batch_size, lease and queues come one after the
+// other, from there on.
+Claim claim_arguments(FunctionCallInfo fcinfo, int first);
+
+// Leases from those of the queues that there are, and answers.
+void claim_due(Call *call, Claim *claim);
+
+} // namespace outbox

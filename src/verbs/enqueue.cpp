@@ -1,0 +1,130 @@
+// enqueue, enqueue_and_claim: a producer's transaction says one thing.
+//
+// Guarantees: what message.h says, in the caller's transaction. enqueue_and_claim needs
+// both memberships, because it hands out a lease. The many-at-once form is in
+// enqueue_batch.cpp.
+
+#include "server/args.h"
+#include "server/boundary.h"
+#include "message/message.h"
+
+namespace outbox {
+
+namespace {
+
+void
+require_membership(const char *role)
+{
+	if (!has_privs_of_role(GetUserId(), get_role_oid(role, false)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("permission denied for function enqueue_and_claim"),
+				 errdetail("It enqueues and claims: it takes membership in outbox_ingest and outbox_executor.")));
+}
+
+// The arguments that both functions have, the first of them standing at `first`; from
+// priority on they differ.
+Message
+message_arguments(FunctionCallInfo fcinfo, int first)
+{
+	Message message = {};
+
+	message.event_type = required_text(fcinfo, first, "event_type");
+	message.payload = DatumGetJsonbP(required_datum(fcinfo, first + 1, "payload"));
+	message.aggregate_type = optional_text(fcinfo, first + 3);
+	message.aggregate_id = optional_text(fcinfo, first + 4);
+	message.partition_key = optional_text(fcinfo, first + 5);
+	message.idempotency_key = optional_text(fcinfo, first + 6);
+	message.has_event_id = !PG_ARGISNULL(first + 7);
+	if (message.has_event_id)
+		message.event_id = to_uuid(PG_GETARG_DATUM(first + 7));
+	message.headers = DatumGetJsonbP(required_datum(fcinfo, first + 8, "headers"));
+	message.routing_key = optional_text(fcinfo, first + 9);
+	message.priority = required_int(fcinfo, first + 10, "priority");
+	return message;
+}
+
+void
+write_message(Call *call, const text *queue, Message *message)
+{
+	const Queue *held = hold_queue(call, queue);
+
+	draw_ids(message, 1);
+	write_messages(call, held, message, 1);
+}
+
+void
+take_max_attempts(FunctionCallInfo fcinfo, int arg, Message *message)
+{
+	if (PG_ARGISNULL(arg))
+		return;
+	message->max_attempts = PG_GETARG_INT32(arg);
+	check_at_least(message->max_attempts, 1, "max_attempts");
+}
+
+} // namespace
+
+} // namespace outbox
+
+using namespace outbox;
+
+OUTBOX_FUNCTION(outbox_enqueue)
+{
+	Message message = message_arguments(fcinfo, 0);
+	text *queue = required_text(fcinfo, 2, "queue");
+	TupleDesc desc;
+	Call call;
+	Datum values[3];
+	bool nulls[3] = {};
+
+	message.has_deliver_at = !PG_ARGISNULL(11);
+	message.deliver_at = message.has_deliver_at ? PG_GETARG_TIMESTAMPTZ(11) : 0;
+	take_max_attempts(fcinfo, 12, &message);
+	check_message(&message);
+
+	desc = single_row_desc(fcinfo);
+	begin_call(&call, "enqueue()");
+	write_message(&call, queue, &message);
+	values[0] = from_uuid(message.id);
+	values[1] = Int64GetDatum(message.sequence_id);
+	nulls[1] = !message.has_sequence;
+	values[2] = BoolGetDatum(message.created);
+	end_call(&call);
+	return single_row(desc, values, nulls);
+}
+
+OUTBOX_FUNCTION(outbox_enqueue_and_claim)
+{
+	text *worker = worker_argument(fcinfo, 0);
+	Message message = message_arguments(fcinfo, 1);
+	text *queue = required_text(fcinfo, 3, "queue");
+	TupleDesc desc;
+	Call call;
+	bool leased;
+	Datum values[5];
+	bool nulls[5] = {};
+
+	take_max_attempts(fcinfo, 12, &message);
+	if (!PG_ARGISNULL(13))
+	{
+		message.lease_us = positive_interval_us(PG_GETARG_INTERVAL_P(13), "lease");
+		later(GetCurrentTimestamp(), message.lease_us, "lease");
+	}
+	check_message(&message);
+	require_membership("outbox_ingest");
+	require_membership("outbox_executor");
+
+	message.leased_to = worker;
+	desc = single_row_desc(fcinfo);
+	begin_call(&call, "enqueue_and_claim()");
+	write_message(&call, queue, &message);
+	leased = message.created && message.leased_to != nullptr;
+	values[0] = from_uuid(message.id);
+	values[1] = Int64GetDatum(message.sequence_id);
+	nulls[1] = !message.has_sequence;
+	values[2] = BoolGetDatum(message.created);
+	values[3] = from_uuid(message.lease_token);
+	values[4] = TimestampTzGetDatum(message.lease_expires_at);
+	nulls[3] = nulls[4] = !leased;
+	end_call(&call);
+	return single_row(desc, values, nulls);
+}

@@ -1,0 +1,202 @@
+// enqueue_batch: many messages from one JSON array.
+//
+// Guarantees: each element means what the same arguments mean to enqueue; the answers
+// come in input order. The whole array is read and checked before anything is written,
+// and the CONTEXT of an error names the element.
+
+#include "server/args.h"
+#include "server/boundary.h"
+#include "message/message.h"
+
+namespace outbox {
+
+namespace {
+
+// The error context: whatever fails while element `arg` is read.
+void
+name_element(void *arg)
+{
+	errcontext("element %d of messages", *static_cast<int *>(arg));
+}
+
+[[noreturn]] void
+wrong_type(const char *name, const char *wanted)
+{
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must be %s", name, wanted)));
+}
+
+char *
+string_of(const char *name, const JsonbValue *value)
+{
+	if (value->type != jbvString)
+		wrong_type(name, "a JSON string");
+	return pnstrdup(value->val.string.val, static_cast<Size>(value->val.string.len));
+}
+
+text *
+text_of(const char *name, const JsonbValue *value)
+{
+	return cstring_to_text(string_of(name, value));
+}
+
+int
+int_of(const char *name, const JsonbValue *value)
+{
+	const char *digits;
+	char *end;
+	long number;
+
+	if (value->type != jbvNumeric)
+		wrong_type(name, "a JSON number");
+	digits = DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(value->val.numeric)));
+	errno = 0;
+	number = strtol(digits, &end, 10);
+	if (*end != '\0' || errno != 0 || number < PG_INT32_MIN || number > PG_INT32_MAX)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("%s must be an integer, not %s", name, shown(cstring_to_text(digits)))));
+	return static_cast<int>(number);
+}
+
+void
+take_max_attempts(const char *name, const JsonbValue *value, Message *message)
+{
+	message->max_attempts = int_of(name, value);
+	if (message->max_attempts < 1)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("max_attempts must be at least 1, not %d", message->max_attempts)));
+}
+
+void
+take(const char *name, JsonbValue *value, Message *message)
+{
+	struct {
+		const char *of;
+		text **target;
+	} texts[] = {{"event_type", &message->event_type},     {"aggregate_type", &message->aggregate_type},
+				 {"aggregate_id", &message->aggregate_id}, {"partition_key", &message->partition_key},
+				 {"routing_key", &message->routing_key},   {"idempotency_key", &message->idempotency_key}};
+	auto is = [&](const char *candidate) { return strcmp(name, candidate) == 0; };
+	bool absent = value->type == jbvNull; // JSON null: the argument's default
+
+	for (const auto &field : texts)
+		if (is(field.of))
+		{
+			if (!absent)
+				*field.target = text_of(name, value);
+			return;
+		}
+	if (is("payload"))
+		message->payload = JsonbValueToJsonb(value);
+	else if (is("headers"))
+		message->headers = absent ? message->headers : JsonbValueToJsonb(value);
+	else if (is("priority"))
+		message->priority = absent ? 0 : int_of(name, value);
+	else if (is("max_attempts"))
+	{
+		if (!absent)
+			take_max_attempts(name, value, message);
+	}
+	else if (is("event_id"))
+	{
+		message->has_event_id = !absent;
+		if (!absent)
+			message->event_id = to_uuid(DirectFunctionCall1(uuid_in, CStringGetDatum(string_of(name, value))));
+	}
+	else if (is("deliver_at"))
+	{
+		message->has_deliver_at = !absent;
+		if (!absent)
+			message->deliver_at =
+				DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(string_of(name, value)),
+														ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+	}
+	else
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("messages has an unknown name \"%s\"", name),
+						errhint("The names are those of the arguments of outbox.enqueue, without queue.")));
+}
+
+void
+read_element(JsonbContainer *object, Jsonb *no_headers, Message *message)
+{
+	JsonbIterator *iterator = JsonbIteratorInit(object);
+	const char *name = "";
+	JsonbIteratorToken token;
+	JsonbValue value;
+
+	memset(message, 0, sizeof(*message));
+	message->headers = no_headers;
+	while ((token = JsonbIteratorNext(&iterator, &value, true)) != WJB_DONE)
+		if (token == WJB_KEY)
+			name = pnstrdup(value.val.string.val, static_cast<Size>(value.val.string.len));
+		else if (token == WJB_VALUE)
+			take(name, &value, message);
+	for (const char *missing :
+		 {message->event_type == nullptr ? "event_type" : nullptr, message->payload == nullptr ? "payload" : nullptr})
+		if (missing != nullptr)
+			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be null", missing)));
+	check_message(message);
+}
+
+Message *
+read_messages(Jsonb *array, int *count)
+{
+	JsonbIterator *iterator;
+	JsonbIteratorToken token;
+	JsonbValue value;
+	Jsonb *no_headers = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum("{}")));
+	int ordinality = 0;
+	ErrorContextCallback context = {error_context_stack, name_element, &ordinality};
+	Message *messages;
+
+	if (!JB_ROOT_IS_ARRAY(array) || JB_ROOT_IS_SCALAR(array))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("messages must be a JSON array of objects")));
+	messages = static_cast<Message *>(palloc_extended(sizeof(Message) * Max(JB_ROOT_COUNT(array), 1), MCXT_ALLOC_HUGE));
+	error_context_stack = &context;
+	iterator = JsonbIteratorInit(&array->root);
+	while ((token = JsonbIteratorNext(&iterator, &value, true)) != WJB_DONE)
+	{
+		if (token != WJB_ELEM)
+			continue;
+		ordinality++;
+		if (value.type != jbvBinary || !JsonContainerIsObject(value.val.binary.data))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("messages must be a JSON array of objects")));
+		read_element(value.val.binary.data, no_headers, &messages[ordinality - 1]);
+		messages[ordinality - 1].element = ordinality;
+		CHECK_FOR_INTERRUPTS();
+	}
+	error_context_stack = context.previous;
+	*count = ordinality;
+	return messages;
+}
+
+} // namespace
+
+} // namespace outbox
+
+using namespace outbox;
+
+OUTBOX_FUNCTION(outbox_enqueue_batch)
+{
+	text *queue = required_text(fcinfo, 0, "queue");
+	int count;
+	Message *messages = read_messages(DatumGetJsonbP(required_datum(fcinfo, 1, "messages")), &count);
+	const Queue *held;
+	Call call;
+
+	begin_results(fcinfo);
+	begin_call(&call, "enqueue_batch()");
+	held = hold_queue(&call, queue);
+	draw_ids(messages, count);
+	write_messages(&call, held, messages, count);
+	for (int i = 0; i < count; i++)
+	{
+		Datum values[4] = {Int32GetDatum(i + 1), from_uuid(messages[i].id), Int64GetDatum(messages[i].sequence_id),
+						   BoolGetDatum(messages[i].created)};
+		bool nulls[4] = {false, false, !messages[i].has_sequence, false};
+
+		put_result(fcinfo, values, nulls);
+	}
+	end_call(&call);
+	return static_cast<Datum>(0);
+}

@@ -1,0 +1,170 @@
+// maintain: one pass of upkeep, for servers without a background worker.
+//
+// Guarantees: each step stands for itself; what one cannot do now is reported and done
+// by a later pass. Runs as the owner (SECURITY DEFINER), with a short lock_timeout.
+
+#include "server/args.h"
+#include "process/process.h"
+#include "server/boundary.h"
+#include "message/due.h"
+#include "commit/floor.h"
+#include "rows/index_code.h"
+#include "upkeep/idempotency_window.h"
+#include "upkeep/partitions.h"
+#include "rows/probe.h"
+#include "verbs/repair.h"
+#include "upkeep/retention.h"
+#include "server/settings.h"
+#include "commit/transaction.h"
+
+namespace outbox {
+
+namespace {
+
+constexpr int repairs_at_a_time = 1000;
+// Each takes some thirty locks, to the end of the transaction.
+constexpr int pairs_at_a_time = 10;
+constexpr uint64 keys_at_a_time = 100000;
+
+void
+tell(FunctionCallInfo fcinfo, const char *action, const char *object, const char *detail)
+{
+	Datum values[3] = {CStringGetTextDatum(action), CStringGetTextDatum(object), CStringGetTextDatum(detail)};
+	bool nulls[3] = {};
+
+	put_result(fcinfo, values, nulls);
+}
+
+void
+repair_all(FunctionCallInfo fcinfo)
+{
+	RepairScan scan = {};
+	int total = 0;
+	Call call;
+
+	scan.most = repairs_at_a_time;
+	scan.whole_expiries = true;
+	scan.by = cstring_to_text("outbox maintain");
+	scan.from = DT_NOBEGIN;
+	do
+	{
+		begin_call(&call, "maintain()");
+		repair(&call, &scan);
+		end_call(&call);
+		total += scan.repaired;
+	} while (scan.more);
+	if (total > 0)
+		tell(fcinfo, "leases repaired", "outbox.pending", psprintf("%d", total));
+}
+
+void
+notify_claimable(FunctionCallInfo fcinfo)
+{
+	ListCell *cell;
+	Call call;
+
+	begin_call(&call, "maintain()");
+	foreach (cell, all_queues(&call))
+	{
+		const Queue *queue = static_cast<const Queue *>(lfirst(cell));
+
+		if (queue->paused || !has_due(&call, queue))
+			continue;
+		note_due(queue->name, call.now, call.now);
+		tell(fcinfo, "notified", text_to_cstring(queue->name), "it has claimable messages");
+	}
+	end_call(&call);
+}
+
+void
+make_all_partitions(FunctionCallInfo fcinfo)
+{
+	for (int ahead = 0; ahead <= partitions_ahead; ahead++)
+	{
+		MadePair pair = make_partitions(ahead);
+
+		if (pair.action != nullptr)
+			tell(fcinfo, pair.action, pair.object, pair.detail);
+	}
+}
+
+// Why old data is left alone; nullptr = it is not.
+const char *
+why_not_now()
+{
+	if (!sees_latest())
+		return "call maintain() in a READ COMMITTED transaction";
+	return is_being_filled() ? "a restore or a subscription fills the tables" : nullptr;
+}
+
+void
+retire_old(FunctionCallInfo fcinfo)
+{
+	RetiredPair pair = {};
+	int64 after_ms = PG_INT64_MIN;
+
+	for (int retired = 0; retired < pairs_at_a_time && !pair.last; after_ms = pair.upto_ms)
+	{
+		pair = retire_next(after_ms);
+		if (pair.action == nullptr)
+			break;
+		retired += pair.retired;
+		tell(fcinfo, pair.action, pair.object, pair.detail);
+	}
+}
+
+void
+forget_old_keys(FunctionCallInfo fcinfo)
+{
+	KeyWalk walk = {};
+
+	while (walk.forgotten < keys_at_a_time && forget_keys(&walk, 2 * blocks_at_a_time))
+		CHECK_FOR_INTERRUPTS();
+	if (walk.forgotten > 0)
+		tell(fcinfo, "keys forgotten", "outbox.idempotency_keys", psprintf(UINT64_FORMAT, walk.forgotten));
+}
+
+void
+confine(FunctionCallInfo fcinfo, const char *action, const char *object, void (*step)(FunctionCallInfo))
+{
+	ErrorData *error = in_subtransaction([&] { step(fcinfo); });
+
+	if (error != nullptr)
+		tell(fcinfo, action, object, error->message);
+}
+
+void
+deal_with_old_data(FunctionCallInfo fcinfo)
+{
+	const char *reason;
+
+	if (!keeps_for_a_time())
+		return;
+	reason = why_not_now();
+	if (reason != nullptr)
+	{
+		tell(fcinfo, "old data left for later", "outbox.messages", reason);
+		return;
+	}
+	retire_old(fcinfo);
+	confine(fcinfo, "keys left for later", "outbox.idempotency_keys", forget_old_keys);
+}
+
+} // namespace
+
+} // namespace outbox
+
+using namespace outbox;
+
+OUTBOX_FUNCTION(outbox_maintain)
+{
+	PreventCommandIfReadOnly("maintain()");
+	begin_results(fcinfo);
+	prepare_domains_anew();
+	lower_all_floors();
+	confine(fcinfo, "repair left for later", "outbox.pending", repair_all);
+	make_all_partitions(fcinfo);
+	deal_with_old_data(fcinfo);
+	confine(fcinfo, "notification left for later", "outbox.pending", notify_claimable);
+	return static_cast<Datum>(0);
+}

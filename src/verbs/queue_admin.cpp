@@ -1,0 +1,370 @@
+// create_queue, alter_queue, drop_queue, pause, resume; and the trigger that lets a dump
+// restore the settings of queues that exist.
+//
+// Guarantees: changes act on the newest committed row, in every isolation level; a
+// setting that this version does not act on is refused, never stored. drop_queue is
+// refused while a pending row of the queue exists or a producer of it is open, and
+// waits for neither.
+
+#include "server/args.h"
+#include "server/boundary.h"
+#include "rows/key_lock.h"
+#include "message/due.h"
+#include "message/queue.h"
+#include "commit/transaction.h"
+#include "message/validator.h"
+
+namespace outbox {
+
+namespace {
+
+constexpr int longest_name = NAMEDATALEN - 1;
+constexpr int keep_max_attempts = -1;
+
+// The settings stand in the arguments in the order of the table's columns.
+constexpr int settings[] = {queues_col::lease,          queues_col::backoff_base, queues_col::backoff_cap,
+							queues_col::backoff_jitter, queues_col::repair_delay, queues_col::ordering,
+							queues_col::on_dead_head,   queues_col::paused};
+
+text *
+queue_argument(FunctionCallInfo fcinfo)
+{
+	text *name = required_nonempty_text(fcinfo, 0, "queue");
+
+	if (VARSIZE_ANY_EXHDR(name) > longest_name)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("queue must not be longer than %d bytes: \"%s\"", longest_name, shown(name))));
+	return name;
+}
+
+// what: the argument, with its value where only that one is meant.
+[[noreturn]] void
+not_supported(const char *what)
+{
+	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("%s is not supported in this version", what)));
+}
+
+void
+check_choice(Datum value, const char *name, const char *first, const char *second, const char *unsupported)
+{
+	const char *chosen = TextDatumGetCString(value);
+
+	if (strcmp(chosen, unsupported) == 0)
+		not_supported(psprintf("%s \"%s\"", name, chosen));
+	if (strcmp(chosen, first) != 0 && strcmp(chosen, second) != 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("%s has no value \"%s\"", name, shown(DatumGetTextPP(value)))));
+}
+
+void
+check_setting(int column, Datum value)
+{
+	using namespace queues_col;
+	const char *name = queues_shape.columns[column];
+
+	switch (column)
+	{
+		case lease:
+			positive_interval_us(DatumGetIntervalP(value), name);
+			break;
+		case backoff_base:
+		case backoff_cap:
+		case repair_delay:
+			nonnegative_interval_us(DatumGetIntervalP(value), name);
+			break;
+		case backoff_jitter:
+			if (!(DatumGetFloat4(value) >= 0 && DatumGetFloat4(value) <= 1))
+				ereport(ERROR,
+						(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must be between 0 and 1, not %g", name,
+																		  static_cast<double>(DatumGetFloat4(value)))));
+			break;
+		case ordering:
+			check_choice(value, name, "none", "numbered", "fifo");
+			break;
+		case on_dead_head:
+			check_choice(value, name, "continue", "continue", "block");
+			break;
+		default:
+			break;
+	}
+}
+
+void
+refuse_what_is_not_there_yet(FunctionCallInfo fcinfo)
+{
+	if (!PG_ARGISNULL(queues_col::max_in_flight))
+		not_supported(queues_shape.columns[queues_col::max_in_flight]);
+}
+
+// As the caller, before the work is done as the owner.
+void
+check_validator_argument(FunctionCallInfo fcinfo)
+{
+	const text *name = optional_text(fcinfo, queues_col::validator);
+
+	if (name != nullptr && VARSIZE_ANY_EXHDR(name) > 0)
+		check_validator(name);
+}
+
+// NULL keeps it; the empty string removes it.
+void
+put_validator(FunctionCallInfo fcinfo, Table *table, TupleTableSlot *row, bool keep_absent)
+{
+	const text *name = optional_text(fcinfo, queues_col::validator);
+
+	if (name == nullptr && keep_absent)
+		return;
+	set_text(table, row, queues_col::validator, name != nullptr && VARSIZE_ANY_EXHDR(name) > 0 ? name : nullptr);
+}
+
+// Puts the given settings into the row. NULL means: keep, or for a new queue an ERROR.
+void
+put_settings(FunctionCallInfo fcinfo, Table *table, TupleTableSlot *row, bool keep_absent)
+{
+	int max_attempts = PG_ARGISNULL(queues_col::max_attempts) ? 0 : PG_GETARG_INT32(queues_col::max_attempts);
+
+	if (PG_ARGISNULL(queues_col::max_attempts))
+		set_null(table, row, queues_col::max_attempts);
+	else if (!keep_absent || max_attempts != keep_max_attempts)
+	{
+		check_at_least(max_attempts, 1, "max_attempts");
+		set(table, row, queues_col::max_attempts, Int32GetDatum(max_attempts));
+	}
+	for (int column : settings)
+	{
+		if (keep_absent && PG_ARGISNULL(column))
+			continue;
+		check_setting(column, required_datum(fcinfo, column, queues_shape.columns[column]));
+		set(table, row, column, PG_GETARG_DATUM(column));
+	}
+	put_validator(fcinfo, table, row, keep_absent);
+	refuse_what_is_not_there_yet(fcinfo);
+}
+
+bool
+find_row(Table *table, const text *name, TupleTableSlot *slot)
+{
+	ScanKeyData key;
+
+	key_equals(&key, primary_index(table), 1, F_TEXTEQ, PointerGetDatum(name));
+	return find_in_latest_snapshot(table, primary_index(table), &key, 1, slot);
+}
+
+// What a pause, or another setting, held back may be claimed from now on; the worker forgets
+// when something of a paused queue falls due.
+void
+tell_of_due(Call *call, Table *table, TupleTableSlot *row)
+{
+	Queue queue = {};
+	TimestampTz next;
+	bool isnull;
+
+	if (DatumGetBool(table->get(row, queues_col::paused, &isnull)))
+		return;
+	queue.name = DatumGetTextPP(table->get(row, queues_col::queue, &isnull));
+	if (has_due(call, &queue))
+		note_due(queue.name, call->now, call->now);
+	next = next_due_after(call, &queue, call->now);
+	if (next != DT_NOEND)
+		note_due(queue.name, next, call->now);
+}
+
+// Changes the queue's row by change(table, row), looking again whenever it moved.
+template <typename Change>
+void
+change_queue(FunctionCallInfo fcinfo, const char *function, const Change &change)
+{
+	text *name = required_text(fcinfo, 0, "queue");
+	TupleTableSlot *found;
+	TupleTableSlot *row;
+	Changed changed;
+	Table *table;
+	Call call;
+
+	begin_call(&call, function);
+	table = open(&call, queues_shape, updates);
+	found = table_slot_create(table->rel, nullptr);
+	row = new_row(table);
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!find_row(table, name, found))
+			raise_queue_not_found(name);
+		ExecCopySlot(row, found);
+		change(table, row);
+		changed = update_row(table, &found->tts_tid, row, Wait::for_row);
+	} while (changed != Changed::done);
+	tell_of_due(&call, table, row);
+	ExecDropSingleTupleTableSlot(found);
+	ExecDropSingleTupleTableSlot(row);
+	close_table(table);
+	end_call(&call);
+}
+
+void
+set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
+{
+	change_queue(fcinfo, function,
+				 [&](Table *table, TupleTableSlot *row) { set(table, row, queues_col::paused, BoolGetDatum(paused)); });
+}
+
+[[noreturn]] void
+queue_in_use(const text *name, const char *detail)
+{
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE), errmsg("queue \"%s\" cannot be dropped", shown(name)),
+					errdetail("%s", detail), errhint("Pause it, let its messages end, then drop it.")));
+}
+
+// Committed or not yet, by anybody.
+bool
+has_pending(Call *call, const text *name)
+{
+	Table *table = pending(call);
+	Relation index = named_index(table, "pending_due");
+	ScanKeyData key;
+	Probe probe;
+	bool found;
+
+	key_equals(&key, index, 1, F_TEXTEQ, PointerGetDatum(name));
+	begin_probe(&probe, table, index, 1);
+	start_probe(&probe, &key, 1);
+	// Producers are shut out, but a row that is claimed or renewed meanwhile moves in the
+	// index: nothing found is looked for again in a snapshot.
+	found = next_row(&probe) || find_in_latest_snapshot(table, index, &key, 1, probe.slot);
+	end_probe(&probe);
+	return found;
+}
+
+void
+shut_out_producers(const text *name)
+{
+	LOCKTAG tag;
+
+	queue_lock_tag(&tag, relation_oid(queues_shape.name), name);
+	if (LockAcquire(&tag, AccessExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		queue_in_use(name, "A transaction that enqueued into it, or drops it, is still open.");
+}
+
+} // namespace
+
+} // namespace outbox
+
+using namespace outbox;
+
+OUTBOX_FUNCTION(outbox_create_queue)
+{
+	text *name = queue_argument(fcinfo);
+	unsigned char key_bytes[8];
+	uint64 hash;
+	ScanKeyData key;
+	KeyLock held;
+	Probe probe;
+	Table *table;
+	TupleTableSlot *row;
+	Call call;
+
+	check_validator_argument(fcinfo);
+	begin_call(&call, "create_queue()");
+	table = open(&call, queues_shape, inserts);
+	row = new_row(table);
+	set_text(table, row, queues_col::queue, name);
+	put_settings(fcinfo, table, row, false);
+	set(table, row, queues_col::created_at, TimestampTzGetDatum(call.now));
+
+	hash = DatumGetUInt64(hash_any_extended(reinterpret_cast<const unsigned char *>(VARDATA_ANY(name)),
+											static_cast<int>(VARSIZE_ANY_EXHDR(name)), 1));
+	memcpy(key_bytes, &hash, sizeof(hash));
+	key_equals(&key, primary_index(table), 1, F_TEXTEQ, PointerGetDatum(name));
+	begin_probe(&probe, table, primary_index(table), 1);
+	if (look_up_latched(&probe, &key, 1, ForwardScanDirection, &held, key_bytes, sizeof(key_bytes)))
+		ereport(ERROR, (errcode(ERRCODE_DUPLICATE_OBJECT), errmsg("queue \"%s\" already exists", shown(name)),
+						errhint("Use outbox.alter_queue to change it.")));
+	insert_rows(table, &row, 1);
+	note_created(name);
+	unlock_key(&held);
+	end_probe(&probe);
+	ExecDropSingleTupleTableSlot(row);
+	close_table(table);
+	end_call(&call);
+	PG_RETURN_VOID();
+}
+
+OUTBOX_FUNCTION(outbox_alter_queue)
+{
+	check_validator_argument(fcinfo);
+	change_queue(fcinfo, "alter_queue()",
+				 [&](Table *table, TupleTableSlot *row) { put_settings(fcinfo, table, row, true); });
+	PG_RETURN_VOID();
+}
+
+OUTBOX_FUNCTION(outbox_pause)
+{
+	set_paused(fcinfo, "pause()", true);
+	PG_RETURN_VOID();
+}
+
+OUTBOX_FUNCTION(outbox_resume)
+{
+	set_paused(fcinfo, "resume()", false);
+	PG_RETURN_VOID();
+}
+
+OUTBOX_FUNCTION(outbox_drop_queue)
+{
+	text *name = required_text(fcinfo, 0, "queue");
+	TupleTableSlot *found;
+	Table *table;
+	Call call;
+
+	begin_call(&call, "drop_queue()");
+	queue_named(&call, name);
+	shut_out_producers(name);
+	if (has_pending(&call, name))
+		queue_in_use(name, "It holds pending messages.");
+	table = open(&call, queues_shape, deletes);
+	found = table_slot_create(table->rel, nullptr);
+	do
+		CHECK_FOR_INTERRUPTS();
+	while (find_row(table, name, found) && delete_row(table, &found->tts_tid, Wait::for_row) != Changed::done);
+	note_dropped(name);
+	ExecDropSingleTupleTableSlot(found);
+	close_table(table);
+	end_call(&call);
+	PG_RETURN_VOID();
+}
+
+OUTBOX_FUNCTION(outbox_merge_queue)
+{
+	TriggerData *trigger = reinterpret_cast<TriggerData *>(fcinfo->context);
+	TupleTableSlot *found;
+	TupleTableSlot *row;
+	Table *table;
+	bool merged;
+	bool isnull;
+	Datum name;
+	Call call;
+
+	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_BEFORE(trigger->tg_event) ||
+		!TRIGGER_FIRED_BY_INSERT(trigger->tg_event) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
+		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+						errmsg("outbox.merge_queue must be called as a trigger before insert for each row")));
+	begin_reading(&call);
+	if (RelationGetRelid(trigger->tg_relation) != relation_oid(queues_shape.name))
+		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+						errmsg("outbox.merge_queue is for outbox.queues, not for table \"%s\"",
+							   RelationGetRelationName(trigger->tg_relation))));
+	table = open(&call, queues_shape, updates);
+	found = table_slot_create(table->rel, nullptr);
+	row = MakeSingleTupleTableSlot(RelationGetDescr(table->rel), &TTSOpsHeapTuple);
+	ExecStoreHeapTuple(trigger->tg_trigtuple, row, false);
+	name = table->get(row, queues_col::queue, &isnull);
+	merged = !isnull && find_row(table, DatumGetTextPP(name), found);
+	if (merged && update_row(table, &found->tts_tid, row, Wait::for_row) != Changed::done)
+		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+						errmsg("queue \"%s\" was changed meanwhile", shown(DatumGetTextPP(name)))));
+	ExecDropSingleTupleTableSlot(found);
+	ExecDropSingleTupleTableSlot(row);
+	close_table(table);
+	end_call(&call);
+	return PointerGetDatum(merged ? nullptr : trigger->tg_trigtuple);
+}

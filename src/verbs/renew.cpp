@@ -1,0 +1,142 @@
+// renew, release: a worker keeps its leases longer, or gives them back untried.
+//
+// Guarantees: each item is fenced like a completion; nothing is ever waited for: a row
+// that another transaction holds is answered with 55P03. The ledger is not touched.
+// Both differ only in what they do to the row, so they share everything else.
+
+#include "server/args.h"
+#include "server/boundary.h"
+#include "message/lease.h"
+#include "message/queue.h"
+
+namespace outbox {
+
+namespace {
+
+struct Items {
+	ArrayArg ids;
+	ArrayArg tokens;
+	const char **errors;
+	TimestampTz *times;
+};
+
+Items
+items_argument(FunctionCallInfo fcinfo)
+{
+	Items items;
+	Size count;
+
+	items.ids = required_array(fcinfo, 1, "outbox_ids");
+	items.tokens = required_array(fcinfo, 2, "lease_tokens");
+	check_same_length(items.tokens, items.ids.count, "lease_tokens", "outbox_ids");
+	count = static_cast<Size>(Max(items.ids.count, 1));
+	items.errors = static_cast<const char **>(palloc0(sizeof(const char *) * count));
+	items.times = static_cast<TimestampTz *>(palloc0(sizeof(TimestampTz) * count));
+	return items;
+}
+
+template <typename Change>
+void
+apply_to_items(Call *call, Items *items, int first, int count, const text *worker, const Change &change)
+{
+	for (int i = first; i < first + count; i++)
+	{
+		PendingRow *row = nullptr;
+		Applied applied;
+
+		CHECK_FOR_INTERRUPTS();
+		items->errors[i] = nullptr;
+		if (items->ids.is_null(i) || items->tokens.is_null(i))
+		{
+			items->errors[i] = "22004";
+			continue;
+		}
+		applied = apply_to_lease(
+			call, to_uuid(items->ids.items[i]), to_uuid(items->tokens.items[i]), worker,
+			[&](PendingRow *held) { items->times[i] = change(call, held); }, &row);
+		if (applied != Applied::done)
+			items->errors[i] = applied == Applied::lost ? "P7002" : "55P03";
+		else
+			CommandCounterIncrement(); // the same lease may come twice in one call
+	}
+}
+
+template <typename Change>
+void
+answer(FunctionCallInfo fcinfo, Call *call, Items *items, const text *worker, const Change &change)
+{
+	if (!has_foreign_parts(pending(call)))
+		apply_to_items(call, items, 0, items->ids.count, worker, change);
+	else
+		each_confined(
+			items->ids.count,
+			[&](int first, int n) {
+				Call inner;
+
+				begin_nested_call(&inner, call);
+				apply_to_items(&inner, items, first, n, worker, change);
+				end_call(&inner);
+			},
+			[&](int i, ErrorData *error) { items->errors[i] = pstrdup(unpack_sql_state(error->sqlerrcode)); });
+	for (int i = 0; i < items->ids.count; i++)
+	{
+		Datum values[3];
+		bool nulls[3];
+
+		nulls[0] = items->ids.is_null(i);
+		values[0] = nulls[0] ? 0 : items->ids.items[i];
+		nulls[1] = items->errors[i] != nullptr;
+		values[1] = TimestampTzGetDatum(items->times[i]);
+		nulls[2] = items->errors[i] == nullptr;
+		values[2] = nulls[2] ? 0 : CStringGetTextDatum(items->errors[i]);
+		put_result(fcinfo, values, nulls);
+	}
+}
+
+} // namespace
+
+} // namespace outbox
+
+using namespace outbox;
+
+OUTBOX_FUNCTION(outbox_renew)
+{
+	text *worker = worker_argument(fcinfo, 0);
+	Items items = items_argument(fcinfo);
+	bool has_lease = !PG_ARGISNULL(3);
+	int64 lease_us = has_lease ? positive_interval_us(PG_GETARG_INTERVAL_P(3), "lease") : 0;
+	Call call;
+
+	later(GetCurrentTimestamp(), lease_us, "lease");
+	begin_results(fcinfo);
+	begin_call(&call, "renew()");
+	answer(fcinfo, &call, &items, worker, [&](Call *current, PendingRow *row) {
+		int64 us = has_lease ? lease_us : queue_named(current, row->queue)->lease_us;
+
+		expect(core::State::leased, core::Event::renew, false);
+		row->lease_expires_at = Max(row->lease_expires_at, later_or_last(GetCurrentTimestamp(), us));
+		return row->lease_expires_at;
+	});
+	end_call(&call);
+	return static_cast<Datum>(0);
+}
+
+OUTBOX_FUNCTION(outbox_release)
+{
+	text *worker = worker_argument(fcinfo, 0);
+	Items items = items_argument(fcinfo);
+	int64 delay_us = nonnegative_interval_us(DatumGetIntervalP(required_datum(fcinfo, 3, "delay")), "delay");
+	Call call;
+
+	later(GetCurrentTimestamp(), delay_us, "delay");
+	begin_results(fcinfo);
+	begin_call(&call, "release()");
+	answer(fcinfo, &call, &items, worker, [&](Call *, PendingRow *row) {
+		expect(core::State::leased, core::Event::release, false);
+		clear_lease(row);
+		row->next_attempt_at = later_or_last(GetCurrentTimestamp(), delay_us);
+		return row->next_attempt_at;
+	});
+	end_call(&call);
+	return static_cast<Datum>(0);
+}

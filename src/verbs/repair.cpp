@@ -1,0 +1,354 @@
+// repair_expired_leases: takes back leases that have expired.
+//
+// Guarantees: finds them by index, without reading pending; never waits for a row;
+// records each lost lease once, in the transaction that frees the row. A row that
+// cannot be repaired is left as it is, reported, and stops no other.
+
+#include "server/boundary.h"
+#include "message/lease.h"
+#include "message/lost_lease.h"
+#include "verbs/repair.h"
+#include "commit/shared.h"
+#include "commit/sweep.h"
+#include "commit/transaction.h"
+
+namespace outbox {
+
+namespace {
+
+constexpr int chunk_size = 1000;
+
+// Dead entries that a walk which repairs nothing looks at in one go.
+constexpr int entries_to_next_expiry = 5000;
+constexpr int entries_a_sweep = 20000;
+
+struct Repaired {
+	PendingRow *row; // as found
+	Recovery recovery;
+	Attempt attempt;
+};
+
+bool
+is_wanted(const List *queues, const text *queue)
+{
+	ListCell *cell;
+
+	if (queues == NIL)
+		return true;
+	foreach (cell, queues)
+		if (equal(static_cast<const Queue *>(lfirst(cell))->name, queue))
+			return true;
+	return false;
+}
+
+void
+start_between(Probe *probe, TimestampTz from, TimestampTz to)
+{
+	Relation index = probe->scan->indexRelation;
+	ScanKeyData keys[2];
+
+	key_compares(&keys[0], index, 1, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, TimestampTzGetDatum(from));
+	key_compares(&keys[1], index, 1, BTLessEqualStrategyNumber, F_TIMESTAMPTZ_LE, TimestampTzGetDatum(to));
+	start_probe(probe, keys, 2);
+}
+
+// Leases by their expiry. To be started.
+void
+begin_lease_probe(Probe *probe, Call *call)
+{
+	Table *table = pending(call);
+
+	begin_probe(probe, table, named_index(table, "pending_lease"), 2);
+	remember_entries(probe);
+}
+
+TimestampTz
+expiry_in(const Probe *probe)
+{
+	bool isnull;
+
+	return DatumGetTimestampTz(probe->table->get(probe->slot, pending_col::lease_expires_at, &isnull));
+}
+
+// A walk that does not begin at the floor cannot raise it.
+TimestampTz
+begin_of_walk(Call *call, RepairScan *scan)
+{
+	TimestampTz bottom = begin_at_lease_floor(&scan->floor);
+
+	if (scan->from > bottom || is_made_anew(pending(call)->rel))
+		leave_floor(&scan->floor);
+	return Max(scan->from, bottom);
+}
+
+// The next expired lease that no open transaction is changing; nullptr at the end.
+Repaired *
+next_expired(Call *call, RepairScan *scan, Probe *probe)
+{
+	while (next_settled(probe, ForwardScanDirection))
+	{
+		PendingRow *row;
+
+		CHECK_FOR_INTERRUPTS();
+		raise_floor(&scan->floor, expiry_in(probe));
+		if (TransactionIdIsValid(probe->changer()))
+			continue;
+		row = load(pending(call), probe->slot, scan->round);
+		if (row->leased && is_wanted(scan->queues, row->queue))
+		{
+			Repaired *lease = static_cast<Repaired *>(MemoryContextAllocZero(scan->round, sizeof(Repaired)));
+
+			lease->row = row;
+			return lease;
+		}
+		pfree(row);
+	}
+	raise_floor(&scan->floor, call->now);
+	return nullptr;
+}
+
+List *
+gather_expired(Call *call, RepairScan *scan, Probe *probe, int most)
+{
+	List *found = NIL;
+	Repaired *lease;
+
+	while (list_length(found) < most && (lease = next_expired(call, scan, probe)) != nullptr)
+		found = lappend(found, lease);
+	return found;
+}
+
+// Moves scan->from behind what it gathers.
+List *
+gather_whole_expiries(Call *call, RepairScan *scan, Probe *probe)
+{
+	List *found = gather_expired(call, scan, probe, scan->most);
+	TimestampTz last;
+	Repaired *lease;
+
+	if (found == NIL)
+		return NIL;
+	last = static_cast<Repaired *>(llast(found))->row->lease_expires_at;
+	while ((lease = next_expired(call, scan, probe)) != nullptr && lease->row->lease_expires_at == last)
+		found = lappend(found, lease);
+	scan->from = last + 1;
+	return found;
+}
+
+// Without a delay the message keeps its place among those that are due.
+void
+free_row(PendingRow *row, const Queue *queue)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int64 delay_us = queue != nullptr ? queue->repair_delay_us : 0;
+
+	clear_lease(row);
+	row->next_attempt_at = delay_us > 0 ? later_or_last(now, delay_us) : Min(row->next_attempt_at, now);
+}
+
+void
+report_left(const RepairScan *scan, const core::Uuid &id, const char *why, int sqlstate)
+{
+	if (scan->failed != nullptr)
+		scan->failed(id, why, sqlstate);
+	else
+		ereport(WARNING, (errcode(sqlstate), errmsg("could not repair the lease of message %s: %s", shown(id), why)));
+}
+
+bool
+nobody_enqueued()
+{
+	DatabaseSlot *database = my_database();
+
+	return database != nullptr && pg_atomic_read_u32(&database->enqueued) == 0;
+}
+
+// A restore fills the tables in any order, and what a row is to be judged by may come after
+// it: the attempts of its ledger; its queue, which is unknown until then, or what an install
+// script has made, and younger than its messages. Nobody enqueues while it runs: once
+// somebody has, a young queue comes of a clock that stepped back, or of rows that were
+// imported.
+void
+check_is_complete(Call *call, const PendingRow *row)
+{
+	const Queue *queue = find_queue(call, row->queue);
+
+	if (queue == nullptr || (row->created_at < queue->created_at && nobody_enqueued()))
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("its queue \"%s\" is %s", shown(row->queue),
+							   queue == nullptr ? "missing" : "younger than it")));
+	if (row->attempt_count > 0 && tried(call, row->id).attempts < row->attempt_count)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("its ledger holds fewer attempts than its attempt_count, %d", row->attempt_count)));
+}
+
+Recovery
+repair_one(Call *call, const RepairScan *scan, Repaired *lease)
+{
+	// A copy, because a run that fails is run again from what was found.
+	PendingRow row = *lease->row;
+	Recovery recovery;
+
+	if (scan->cautious)
+		check_is_complete(call, &row);
+	recovery = recover_expired(call, &row, scan->by, free_row, &lease->attempt);
+	if (recovery != Recovery::skipped)
+		note_count(row.queue, Counter::repaired);
+	return recovery;
+}
+
+void
+repair_found(Call *call, const List *found, const RepairScan *scan)
+{
+	auto lease = [&](int i) { return static_cast<Repaired *>(list_nth(found, i)); };
+
+	each_confined(
+		list_length(found),
+		[&](int first, int n) {
+			Call inner;
+
+			begin_nested_call(&inner, call);
+			for (int i = first; i < first + n; i++)
+				lease(i)->recovery = repair_one(&inner, scan, lease(i));
+			end_call(&inner);
+		},
+		[&](int i, ErrorData *error) {
+			lease(i)->recovery = Recovery::skipped;
+			report_left(scan, lease(i)->row->id, error->message, error->sqlerrcode);
+		},
+		scan->confine);
+}
+
+// Returns how many of them were repaired.
+int
+answer(Call *call, const List *found, FunctionCallInfo result)
+{
+	ListCell *cell;
+	int repaired = 0;
+
+	foreach (cell, found)
+	{
+		const Repaired *one = static_cast<Repaired *>(lfirst(cell));
+		Datum values[4];
+		bool nulls[4] = {};
+
+		if (one->recovery == Recovery::skipped)
+			continue;
+		repaired++;
+		if (result == nullptr)
+			continue;
+		values[0] = from_uuid(one->attempt.outbox_id);
+		values[1] = Int32GetDatum(one->attempt.attempt_no);
+		values[2] = state_datum(call, one->attempt.state);
+		values[3] = PointerGetDatum(one->attempt.worker_id);
+		put_result(result, values, nulls);
+	}
+	return repaired;
+}
+
+// Returns how many it found. The walk, which goes on after them, does not move in their memory.
+int
+repair_next(Call *call, RepairScan *scan, Probe *probe)
+{
+	MemoryContext outer;
+	List *found;
+	int count;
+
+	MemoryContextReset(scan->round);
+	found = scan->whole_expiries ? gather_whole_expiries(call, scan, probe)
+								 : gather_expired(call, scan, probe, Min(scan->most - scan->repaired, chunk_size));
+	count = list_length(found);
+	outer = MemoryContextSwitchTo(scan->round);
+	repair_found(call, found, scan);
+	scan->repaired += answer(call, found, scan->result);
+	MemoryContextSwitchTo(outer);
+	list_free(found);
+	return count;
+}
+
+} // namespace
+
+void
+repair(Call *call, RepairScan *scan)
+{
+	int found;
+	Probe probe;
+
+	scan->repaired = 0;
+	scan->round = AllocSetContextCreate(CurrentMemoryContext, "outbox repair", ALLOCSET_DEFAULT_SIZES);
+	begin_lease_probe(&probe, call);
+	start_between(&probe, begin_of_walk(call, scan), call->now);
+	// Rows that cannot be repaired do not count: the scan goes on behind them.
+	do
+		found = repair_next(call, scan, &probe);
+	while (found > 0 && !scan->whole_expiries && scan->repaired < scan->most);
+	MemoryContextDelete(scan->round);
+	scan->more = !probe.ended;
+	leave_floor(&scan->floor);
+	end_probe(&probe);
+}
+
+TimestampTz
+next_expiry_after(Call *call, TimestampTz after)
+{
+	int entries = entries_to_next_expiry;
+	TimestampTz earliest = DT_NOEND;
+	Probe probe;
+	Walk walk;
+
+	begin_lease_probe(&probe, call);
+	start_between(&probe, after + 1, DT_NOEND);
+	walk = next_settled_within(&probe, &entries);
+	if (walk == Walk::row)
+		earliest = expiry_in(&probe);
+	else if (walk == Walk::tired)
+		earliest = DatumGetTimestampTz(entry_column(&probe, 1));
+	end_probe(&probe);
+	return earliest;
+}
+
+void
+sweep_leases(Call *call)
+{
+	static TimestampTz at = DT_NOBEGIN;
+	DatabaseSlot *database = my_database();
+	Probe probe;
+
+	if (database == nullptr)
+		return;
+	begin_lease_probe(&probe, call);
+	sweep_below(
+		&database->lease_floor, &at, &probe, 1, entries_a_sweep,
+		[&](TimestampTz from, TimestampTz to) { start_between(&probe, from, to); }, [&] { return expiry_in(&probe); });
+	end_probe(&probe);
+}
+
+} // namespace outbox
+
+using namespace outbox;
+
+OUTBOX_FUNCTION(outbox_repair_expired_leases)
+{
+	int batch_size = required_int(fcinfo, 0, "batch_size");
+	text *worker = worker_argument(fcinfo, 1);
+	RepairScan scan = {};
+	List *queues = NIL;
+	Call call;
+
+	check_at_least(batch_size, 1, "batch_size");
+	begin_results(fcinfo);
+	begin_call(&call, "repair_expired_leases()");
+	if (!PG_ARGISNULL(2))
+		queues = queues_named(&call, queue_names_argument(fcinfo, 2, nullptr));
+	if (PG_ARGISNULL(2) || queues != NIL)
+	{
+		scan.most = batch_size;
+		scan.by = worker;
+		scan.queues = queues;
+		scan.from = DT_NOBEGIN;
+		scan.result = fcinfo;
+		repair(&call, &scan);
+	}
+	end_call(&call);
+	return static_cast<Datum>(0);
+}

@@ -1,0 +1,202 @@
+// What is counted, and what the background processes say of themselves, as SQL sees it:
+// the functions under the views outbox.stats and outbox.workers.
+//
+// Guarantees: reading takes one shared lock and waits for nobody's work; without shared
+// memory there are no counts, and the view of workers says that nothing is loaded.
+// Counters only grow until they are reset, by queue and all at once.
+
+#include "server/args.h"
+#include "process/process.h"
+#include "server/boundary.h"
+
+namespace outbox {
+
+namespace {
+
+template <size_t n>
+Datum
+histogram(pg_atomic_uint64 (&buckets)[n])
+{
+	Datum items[n];
+
+	for (size_t i = 0; i < n; i++)
+		items[i] = Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&buckets[i])));
+	return PointerGetDatum(construct_array(items, static_cast<int>(n), INT8OID, sizeof(int64), true, TYPALIGN_DOUBLE));
+}
+
+void
+put_queue(FunctionCallInfo result, QueueSlot *slot)
+{
+	Datum values[counters + 5];
+	bool nulls[counters + 5] = {};
+	int n = 0;
+
+	values[n++] = CStringGetTextDatum(slot->name);
+	for (pg_atomic_uint64 &counter : slot->counts)
+		values[n++] = Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&counter)));
+	values[n++] = histogram(slot->latency);
+	values[n++] = Int64GetDatum(static_cast<int64>(pg_atomic_read_u64(&slot->wakeup_delay_sum_us)));
+	values[n++] = histogram(slot->wakeup_delay);
+	values[n++] = TimestampTzGetDatum(slot->reset_at);
+	put_result(result, values, nulls);
+}
+
+const char *
+activity_name(Activity activity)
+{
+	switch (activity)
+	{
+		case Activity::stopped:
+			return "stopped";
+		case Activity::running:
+			return "running";
+		case Activity::waiting:
+			return "waiting for a lock";
+		case Activity::in_trouble:
+			return "in trouble";
+		case Activity::left_alone:
+			return "left alone";
+	}
+	return "";
+}
+
+// A message of another database may be in another encoding.
+Datum
+error_text(const ProcessStatus *report, Oid database)
+{
+	char *copy = pstrdup(report->error);
+
+	for (char *c = copy; database != MyDatabaseId && *c != '\0'; c++)
+		if (IS_HIGHBIT_SET(*c))
+			*c = '?';
+	return CStringGetTextDatum(copy);
+}
+
+void
+put_process(FunctionCallInfo result, const char *kind, Oid database, const ProcessStatus *report, const char *state)
+{
+	const char *name = OidIsValid(database) ? get_database_name(database) : nullptr;
+	Datum values[14];
+	bool nulls[14] = {};
+	int n = 0;
+	auto put = [&](Datum value, bool isnull) {
+		nulls[n] = isnull;
+		values[n++] = value;
+	};
+
+	put(CStringGetTextDatum(kind), false);
+	put(name != nullptr ? CStringGetTextDatum(name) : 0, name == nullptr);
+	put(Int32GetDatum(report->pid), report->pid == 0);
+	put(CStringGetTextDatum(state), false);
+	put(TimestampTzGetDatum(report->since), report->since == 0);
+	put(TimestampTzGetDatum(report->next_wake), report->next_wake == 0);
+	put(error_text(report, database), report->error_at == 0);
+	put(TimestampTzGetDatum(report->error_at), report->error_at == 0);
+	put(Int32GetDatum(most_failures(report)), false);
+	for (int64 number : {report->starts, report->wakeups, report->notified, report->repaired, report->unrepaired})
+		put(Int64GetDatum(number), false);
+	put_result(result, values, nulls);
+}
+
+// Copied under the lock, because answering may wait and fail.
+struct Seen {
+	Oid database;
+	ProcessStatus worker;
+	ProcessStatus maintenance;
+};
+
+List *
+seen_databases()
+{
+	List *seen = NIL;
+
+	for (int i = 0; i < database_slots; i++)
+	{
+		DatabaseSlot *slot = &shared->databases[i];
+		Seen *copy = static_cast<Seen *>(palloc(sizeof(Seen)));
+		bool shown = false;
+
+		LWLockAcquire(shared->lock, LW_SHARED);
+		if (OidIsValid(slot->database) &&
+			(slot->report.pid != 0 || slot->report.error_at != 0 || finding_of(slot) == Finding::present))
+		{
+			shown = true;
+			copy->database = slot->database;
+			copy->worker = slot->report;
+			copy->maintenance = slot->maintenance;
+		}
+		LWLockRelease(shared->lock);
+		if (shown)
+			seen = lappend(seen, copy);
+	}
+	return seen;
+}
+
+const char *
+maintenance_state(const ProcessStatus *report)
+{
+	if (report->pid != 0)
+		return "running";
+	return most_failures(report) > 0 ? "in trouble" : "idle";
+}
+
+void
+put_launcher(FunctionCallInfo result)
+{
+	ProcessStatus report = {};
+
+	if (shared == nullptr)
+	{
+		put_process(result, "launcher", InvalidOid, &report, "not loaded");
+		return;
+	}
+	LWLockAcquire(shared->lock, LW_SHARED);
+	report = shared->report;
+	LWLockRelease(shared->lock);
+	put_process(result, "launcher", InvalidOid, &report,
+				report.pid == 0                        ? "not running"
+				: report.activity == Activity::running ? "running"
+													   : "off");
+}
+
+} // namespace
+
+} // namespace outbox
+
+using namespace outbox;
+
+OUTBOX_FUNCTION(outbox_worker_status)
+{
+	ListCell *cell;
+
+	begin_results(fcinfo);
+	put_launcher(fcinfo);
+	if (shared == nullptr)
+		return static_cast<Datum>(0);
+	foreach (cell, seen_databases())
+	{
+		const Seen *seen = static_cast<const Seen *>(lfirst(cell));
+
+		put_process(fcinfo, "worker", seen->database, &seen->worker, activity_name(seen->worker.activity));
+		put_process(fcinfo, "maintenance", seen->database, &seen->maintenance, maintenance_state(&seen->maintenance));
+	}
+	return static_cast<Datum>(0);
+}
+
+OUTBOX_FUNCTION(outbox_queue_stats)
+{
+	begin_results(fcinfo);
+	each_slot(MyDatabaseId, [&](QueueSlot *slot) {
+		if (!is_dropped(slot))
+			put_queue(fcinfo, slot);
+	});
+	return static_cast<Datum>(0);
+}
+
+OUTBOX_FUNCTION(outbox_reset_stats)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	each_slot(MyDatabaseId, [&](QueueSlot *slot) { reset_counts(slot, now); });
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,134 @@
+// See wait.h; and wait_for_work: waits until something is claimable.
+//
+// Guarantee of wait_for_work: while it waits it has no snapshot and no lock: it ends the
+// transaction after each look, which is why it refuses to run in somebody's transaction.
+
+#include "verbs/wait.h"
+
+#include "server/args.h"
+#include "process/process.h"
+#include "server/boundary.h"
+#include "message/due.h"
+
+namespace outbox {
+
+namespace {
+
+// How long nobody may tell us before we look, or see whether the worker is still there.
+constexpr int64 look_again_us = 1 * USECS_PER_SEC;
+constexpr int64 look_alone_us = 100 * 1000;
+
+} // namespace
+
+void
+begin_waiting(Waiting *waiting, int64 us)
+{
+	waiting->database = my_database();
+	if (pg_add_s64_overflow(steady_us(), us, &waiting->ends_at))
+		waiting->ends_at = PG_INT64_MAX;
+	if (waiting->database != nullptr)
+		ConditionVariablePrepareToSleep(&waiting->database->claimable);
+}
+
+bool
+wait_on(Waiting *waiting)
+{
+	int64 left = waiting->ends_at - steady_us();
+	int64 us = Min(left, is_alive(waiting->database) ? look_again_us : look_alone_us);
+
+	CHECK_FOR_INTERRUPTS();
+	if (left <= 0)
+		return false;
+	if (waiting->database != nullptr)
+	{
+		ConditionVariableTimedSleep(&waiting->database->claimable, whole_ms(us), extension_wait_event());
+		return true;
+	}
+	wait_for_latch(us);
+	CHECK_FOR_INTERRUPTS();
+	return true;
+}
+
+void
+end_waiting(Waiting *waiting)
+{
+	if (waiting->database != nullptr)
+		ConditionVariableCancelSleep();
+}
+
+namespace {
+
+bool
+is_any_claimable(const List *names)
+{
+	ListCell *cell;
+	bool found = false;
+	Call call;
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	begin_reading(&call);
+	foreach (cell, queues_named(&call, names))
+	{
+		const Queue *queue = static_cast<const Queue *>(lfirst(cell));
+
+		found = found || (!queue->paused && has_due(&call, queue));
+	}
+	end_reading(&call);
+	PopActiveSnapshot();
+	return found;
+}
+
+// Ends the transaction of this look, with its snapshot and its locks.
+void
+end_look()
+{
+	SPI_connect_ext(SPI_OPT_NONATOMIC);
+	SPI_commit();
+	SPI_finish();
+}
+
+void
+refuse_in_transaction(FunctionCallInfo fcinfo)
+{
+	bool atomic = fcinfo->context == nullptr || !IsA(fcinfo->context, CallContext) ||
+				  reinterpret_cast<CallContext *>(fcinfo->context)->atomic;
+
+	if (atomic || TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		ereport(ERROR, (errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+						errmsg("wait_for_work cannot run inside a transaction block, nor after anything was written"),
+						errdetail("It holds no snapshot while it waits, and so ends the transaction.")));
+}
+
+} // namespace
+
+} // namespace outbox
+
+using namespace outbox;
+
+OUTBOX_FUNCTION(outbox_wait_for_work)
+{
+	int64 us = nonnegative_interval_us(DatumGetIntervalP(required_datum(fcinfo, 0, "max_wait")), "max_wait");
+	MemoryContext previous;
+	const List *names;
+	Waiting waiting;
+
+	refuse_in_transaction(fcinfo);
+	PreventCommandDuringRecovery("wait_for_work()");
+	// The names must outlive the transaction.
+	previous = MemoryContextSwitchTo(PortalContext);
+	names = queue_names_argument(fcinfo, 1, "default");
+	MemoryContextSwitchTo(previous);
+	for (;;)
+	{
+		bool found;
+
+		begin_waiting(&waiting, us);
+		look_once([&] { found = is_any_claimable(names); });
+		end_look();
+		if (found || !wait_on(&waiting))
+			break;
+		us = Max(waiting.ends_at - steady_us(), 0);
+	}
+	end_waiting(&waiting);
+	PG_RETURN_VOID();
+}
