@@ -81,7 +81,6 @@ is_deeply(\@bad, [], 'prereqs: phases, relations, names and versions');
 is($meta->{version}, $meta->{provides}{ $meta->{name} }{version}, 'version is that of the extension it names');
 
 my %released = map { reverse /^([0-9a-f]{64})  (.+)$/ } split /\n/, slurp('sql/released.sha256');
-cmp_ok(scalar(keys %released), '>', 0, 'some scripts are released');
 is(Digest::SHA->new(256)->addfile("sql/$_")->hexdigest, $released{$_}, "$_ is as it was released") foreach sort keys %released;
 
 my @reports = grep { /^\| B\d\d / } split /\n/, slurp('test/public-bugs.md');

@@ -14,9 +14,9 @@ namespace {
 // A library serves what was released before it, too: a server gets it first, and then one
 // database after the other is updated.
 constexpr const char *served_versions[] = {
-	"0.1.0",
+	"0.2.0",
 #ifdef OUTBOX_STOP_POINTS
-	"0.1.0next", // what a test makes of it
+	"0.2.0next", // what a test makes of it
 #endif
 };
 

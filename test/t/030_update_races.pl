@@ -7,7 +7,7 @@
 # nobody (no deadlock, no error, no lost or doubled message, no lease lost), and the worker
 # that served the old version serves the new one. (B31)
 #
-# The library with stop points serves version 0.1.0next as well, which is made of 0.1.0 here:
+# The library with stop points serves version 0.2.0next as well, which is made of 0.2.0 here:
 # it adds columns to tables that sessions remember, a function, and a column of a view.
 use strict;
 use warnings;
@@ -19,7 +19,7 @@ use Test::More;
 my $seed = seed();
 my $node = new_node('main', preload => 1, extension => 0, conf => 'autovacuum = off');
 my $folder = $node->config_data('--sharedir') . '/extension';
-my ($old, $new) = ('0.1.0', '0.1.0next');
+my ($old, $new) = ('0.2.0', '0.2.0next');
 my ($whole, $step) = map { "$folder/outbox--$_.sql" } $new, "$old--$new";
 
 plan skip_all => "$folder cannot be written to" unless -w $folder;

@@ -1,4 +1,4 @@
-/* outbox 0.1.0: the complete install script.
+/* outbox 0.2.0: the complete install script.
  *
  * What it guarantees: every object lives in schema outbox, belongs to the role
  * outbox_owner (which cannot log in and is no superuser), carries a COMMENT and

@@ -1,4 +1,4 @@
-/* outbox_payment 0.1.1: the complete install script.
+/* outbox_payment 0.2.0: the complete install script.
  *
  * What it guarantees: the payment interface is a mapping of names onto the queue
  * `payment` of the extension outbox. It has no table and no state of its own; what

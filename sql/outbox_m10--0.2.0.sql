@@ -1,4 +1,4 @@
-/* outbox_m10 0.1.0: the complete install script.
+/* outbox_m10 0.2.0: the complete install script.
  *
  * What it guarantees: the m10 interface is a mapping of names onto the core. The
  * events are the messages of queue m10, their state is in outbox.pending and
