@@ -408,7 +408,7 @@ RETURNS TABLE (outbox_id uuid, sequence_id bigint, created boolean)
 LANGUAGE c VOLATILE ROWS 1 AS 'MODULE_PATHNAME', 'outbox_enqueue';
 COMMENT ON FUNCTION outbox.enqueue(text, jsonb, text, text, text, text, text, uuid, jsonb, text, integer, timestamptz, integer) IS
 $$Enqueues one message in the caller's transaction: rolled back with it, visible and notified with its commit.
-event_type: what happened, not empty. payload: any JSON. queue: an existing queue. aggregate_type, aggregate_id: the thing it happened to. partition_key: what is kept together; in a numbered queue the message gets the key's next number. idempotency_key: said again with the same queue and aggregate_id it returns the first message's ids with created = false. event_id: what consumers deduplicate on, a key of its own within the queue; NULL = outbox_id. headers: a JSON object. priority: 0 to 15, higher first. deliver_at: not claimed before; NULL = now. max_attempts: this message's ceiling; NULL = the queue's.
+event_type: what happened, not empty. payload: any JSON. queue: an existing queue. aggregate_type, aggregate_id: the thing it happened to. partition_key: what is kept together; in a numbered queue the message gets the key's next number. idempotency_key: said again with the same queue and aggregate_id it returns the first message's ids with created = false. event_id: what consumers deduplicate on, a key of its own within the queue; NULL = outbox_id. An empty partition_key or idempotency_key and the nil UUID are refused: pass NULL for none. headers: a JSON object. priority: 0 to 15, higher first. deliver_at: not claimed before; NULL = now. max_attempts: this message's ceiling; NULL = the queue's.
 Errors: P7004 unknown queue; 22004 NULL event_type, payload, queue, headers or priority; 22023 a value out of range; 25006 read-only transaction.
 Locks: waits for an open transaction that uses the same idempotency_key or event_id and, in a numbered queue, the same partition_key; for nobody else.
 Cost: three index entries, one more for each key and for a number; does not grow with the tables.$$;
@@ -558,8 +558,8 @@ CREATE FUNCTION outbox.take_number(queue text, partition_key text) RETURNS bigin
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_take_number';
 COMMENT ON FUNCTION outbox.take_number(text, text) IS
 $$Uses up the next number of a key, for something that is not in the outbox: no message will bear it, the next one bears the number after it.
-queue: one that numbers. partition_key: the key, text as in enqueue.
-Errors: P7004 unknown queue; 55000 the queue does not number; 22004. Locks: waits for an open transaction that numbered last for the key, and makes the next one wait, until the end of the transaction. Cost: two rows.$$;
+queue: one that numbers. partition_key: the key, as in enqueue; not empty.
+Errors: P7004 unknown queue; 55000 the queue does not number; 22004; 22023 an empty partition_key. Locks: waits for an open transaction that numbered last for the key, and makes the next one wait, until the end of the transaction. Cost: two rows.$$;
 
 CREATE FUNCTION outbox.pause(queue text) RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_pause';
 COMMENT ON FUNCTION outbox.pause(text) IS

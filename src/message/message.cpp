@@ -246,6 +246,28 @@ write_created(Call *call, const Queue *queue, Message **created, int count)
 	note_count(queue->name, Counter::enqueued, count);
 }
 
+// What languages and forms give for "none" would be one key that all such messages share.
+void
+refuse_empty_key(const text *key, const char *name)
+{
+	if (key != nullptr && VARSIZE_ANY_EXHDR(key) == 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be empty", name),
+						errhint("Pass NULL for none.")));
+}
+
+void
+check_keys(const Message *message)
+{
+	static const core::Uuid nil = {};
+
+	refuse_empty_key(message->idempotency_key, "idempotency_key");
+	refuse_empty_key(message->partition_key, "partition_key");
+	if (message->has_event_id && equal(message->event_id, nil))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("event_id must not be the nil UUID, %s", shown(message->event_id)),
+						errhint("Pass NULL for none: it is the outbox_id then.")));
+}
+
 } // namespace
 
 void
@@ -253,6 +275,7 @@ check_message(const Message *message)
 {
 	if (VARSIZE_ANY_EXHDR(message->event_type) == 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("event_type must not be empty")));
+	check_keys(message);
 	if (!JB_ROOT_IS_OBJECT(message->headers))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("headers must be a JSON object, not %s",

@@ -106,7 +106,7 @@ OUTBOX_FUNCTION(outbox_take_number)
 	const Queue *queue;
 	Call call;
 
-	number.partition_key = required_text(fcinfo, 1, "partition_key");
+	number.partition_key = required_nonempty_text(fcinfo, 1, "partition_key");
 	begin_call(&call, "take_number()");
 	queue = hold_queue(&call, name);
 	if (!queue->numbered)

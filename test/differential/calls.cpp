@@ -114,7 +114,7 @@ random_fields(Random &random, World &world, const std::string &queue, bool two_k
 {
 	static constexpr const char *payloads[] = {
 		"{}", "null", "17", R"({"a": [1, 2, {"b": null}]})", R"("text with \" and \u00fc")", "[]"};
-	static constexpr const char *keys[] = {"a", "a", "b", ""};
+	static constexpr const char *keys[] = {"a", "a", "b", " "};
 	std::vector<Field> fields;
 
 	auto maybe = [&](int percent, const char *name, const std::string &value, bool is_string) {
@@ -631,6 +631,9 @@ constexpr Bad bad[] = {
 	{"enqueue", "priority", "65536"},
 	{"enqueue", "max_attempts", "0"},
 	{"enqueue", "max_attempts", "-1"},
+	{"enqueue", "partition_key", "''"},
+	{"enqueue", "idempotency_key", "''"},
+	{"enqueue", "event_id", "'00000000-0000-0000-0000-000000000000'"},
 	{"enqueue", "deliver_at", "'infinity'"},
 	{"enqueue", "deliver_at", "'-infinity'"},
 	{"enqueue_batch", "queue", "NULL"},
@@ -660,6 +663,9 @@ constexpr Bad bad[] = {
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "event_id": 7}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "deliver_at": "soon"}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "deliver_at": "infinity"}]')"},
+	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "partition_key": ""}]')"},
+	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "idempotency_key": ""}]')"},
+	{"enqueue_and_claim", "idempotency_key", "''"},
 	{"enqueue_and_claim", "worker_id", "NULL"},
 	{"enqueue_and_claim", "worker_id", "''"},
 	{"enqueue_and_claim", "event_type", "''"},

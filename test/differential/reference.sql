@@ -346,6 +346,12 @@ BEGIN
 		OR NOT isfinite(deliver_at) OR max_attempts < 1);
 END $$;
 
+-- What stands for "none" elsewhere is no key.
+CREATE FUNCTION model.check_keys(partition_key text, idempotency_key text, event_id uuid) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM model.refuse_bad(partition_key = '' OR idempotency_key = '' OR event_id = '00000000-0000-0000-0000-000000000000');
+END $$;
+
 -- An open producer of a queue keeps it from being dropped; an open drop keeps producers waiting.
 CREATE FUNCTION model.hold_queue(queue text) RETURNS model.queues LANGUAGE plpgsql AS $$
 BEGIN
@@ -436,6 +442,7 @@ CREATE FUNCTION model.enqueue(event_type text, payload jsonb, queue text = 'defa
 RETURNS TABLE (outbox_id uuid, sequence_id bigint, created boolean) LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM model.check_message(event_type, payload, queue, headers, priority, deliver_at, max_attempts);
+	PERFORM model.check_keys(partition_key, idempotency_key, event_id);
 	PERFORM model.hold_queue(queue);
 	RETURN QUERY SELECT * FROM model.enqueue_nth(1, event_type, payload, queue, aggregate_type, aggregate_id,
 		partition_key, idempotency_key, event_id, headers, routing_key, priority, deliver_at, max_attempts);
@@ -468,7 +475,7 @@ BEGIN
 			WHERE f.key = 'payload' OR jsonb_typeof(f.value) <> 'null');
 		PERFORM model.check_message(element ->> 'event_type', element -> 'payload', queue, element -> 'headers',
 			(element ->> 'priority')::int, (element ->> 'deliver_at')::timestamptz, (element ->> 'max_attempts')::int);
-		PERFORM (element ->> 'event_id')::uuid;
+		PERFORM model.check_keys(element ->> 'partition_key', element ->> 'idempotency_key', (element ->> 'event_id')::uuid);
 		elements := elements || element;
 	END LOOP;
 	PERFORM model.hold_queue(queue);
@@ -495,6 +502,7 @@ BEGIN
 	PERFORM model.refuse_null(worker_id IS NULL);
 	PERFORM model.refuse_bad(worker_id = '' OR lease <= '0');
 	PERFORM model.check_message(event_type, payload, queue, headers, priority, NULL, max_attempts);
+	PERFORM model.check_keys(partition_key, idempotency_key, event_id);
 	q := model.hold_queue(queue);
 	SELECT * INTO outbox_id, sequence_id, created FROM model.enqueue_nth(1, event_type, payload, queue, aggregate_type,
 		aggregate_id, partition_key, idempotency_key, event_id, headers, routing_key, priority, NULL, max_attempts);

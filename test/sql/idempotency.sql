@@ -24,7 +24,7 @@ SELECT message, state FROM t.pending;
 -- run into each other.
 SELECT queue, aggregate_id, idempotency_key, e.created FROM (VALUES
 	(1, 'b', 'x', 'k'), (2, 'a', 'y', 'k'), (3, 'a', 'x', 'K'), (4, 'a', 'x', 'k '),
-	(5, 'a', 'xk', ''), (6, 'a', '', 'xk'), (7, 'a', NULL, 'k'), (8, 'a', '', 'k'), (9, 'a', 'ak', 'x')) AS v(n, q, a, k)
+	(5, 'a', 'xk', ' '), (6, 'a', '', 'xk'), (7, 'a', NULL, 'k'), (8, 'a', '', 'k'), (9, 'a', 'ak', 'x')) AS v(n, q, a, k)
 CROSS JOIN LATERAL outbox.enqueue('scope ' || n, '1', q, aggregate_id => a, idempotency_key => k) AS e
 JOIN LATERAL (SELECT q AS queue, a AS aggregate_id, k AS idempotency_key) AS s ON true
 ORDER BY n;
@@ -98,9 +98,22 @@ SELECT t.try($$SELECT outbox.enqueue('', '1', 'a', aggregate_id => 'x', idempote
 SELECT octet_length(digest) AS digest, queue, k.outbox_id = :'done' AS message
 FROM outbox.idempotency_keys k WHERE k.outbox_id = :'done';
 
--- An empty key is a key.
-SELECT created FROM outbox.enqueue('empty', '1', 'b', idempotency_key => '');
-SELECT created FROM outbox.enqueue('empty', '1', 'b', idempotency_key => '');
+-- What languages and forms give for none is no key: it would be one that all share.
+SELECT t.try(s) FROM (VALUES
+	($$SELECT outbox.enqueue('empty', '1', 'b', idempotency_key => '')$$),
+	($$SELECT outbox.enqueue('empty', '1', 'b', event_id => '00000000-0000-0000-0000-000000000000')$$),
+	($$SELECT outbox.enqueue('empty', '1', 'b', partition_key => '')$$),
+	($$SELECT outbox.enqueue('empty', '1', 'n', partition_key => '')$$),
+	($$SELECT outbox.take_number('n', '')$$),
+	($$SELECT outbox.enqueue_and_claim('w', 'empty', '1', 'b', idempotency_key => '')$$),
+	($$SELECT outbox.enqueue_and_claim('w', 'empty', '1', 'b', event_id => '00000000-0000-0000-0000-000000000000')$$),
+	($$SELECT outbox.enqueue_batch('b', '[{"event_type": "empty", "payload": 1}, {"event_type": "empty", "payload": 1, "idempotency_key": ""}]')$$),
+	($$SELECT outbox.enqueue_batch('b', '[{"event_type": "empty", "payload": 1, "partition_key": ""}]')$$),
+	($$SELECT outbox.enqueue_batch('b', '[{"event_type": "empty", "payload": 1, "event_id": "00000000-0000-0000-0000-000000000000"}]')$$)) AS v(s);
+SELECT count(*) FROM outbox.messages WHERE event_type = 'empty';
+-- An aggregate_id that is empty is the scope of those that have none.
+SELECT n, e.created FROM (VALUES (1, NULL), (2, ''), (3, ' ')) v(n, a),
+	LATERAL outbox.enqueue('empty', '1', 'b', aggregate_id => v.a, idempotency_key => 'scope') e ORDER BY n;
 
 -- outbox.idempotency_window: for ever unless it is set; then by the age of the message
 -- that was first, which its id tells.

@@ -14,7 +14,7 @@ SELECT outbox.create_queue('n', ordering => 'numbered'), outbox.create_queue('m'
 
 -- Each key counts for itself, in each queue; 'default' does not count.
 SELECT v.q, v.k, e.sequence_id FROM (VALUES (1, 'n', 'a'), (2, 'n', 'a'), (3, 'n', 'b'), (4, 'm', 'a'), (5, 'n', 'a'),
-	(6, 'default', 'a'), (7, 'n', 'A'), (8, 'n', 'a '), (9, 'n', '')) AS v(i, q, k)
+	(6, 'default', 'a'), (7, 'n', 'A'), (8, 'n', 'a '), (9, 'n', ' ')) AS v(i, q, k)
 CROSS JOIN LATERAL outbox.enqueue(v.q || i, '1', v.q, partition_key => v.k) AS e ORDER BY v.i;
 SELECT * FROM outbox.sequences ORDER BY queue, partition_key;
 SELECT event_type, m.sequence_id, p.sequence_id = m.sequence_id AS pending_agrees
