@@ -113,4 +113,59 @@ cmp_ok(scalar(@promises), '>', 10, 'guarantees.md: there are promises');
 is_deeply([ grep { !/^\*\*.+^Tests: `test\//ms } @promises ], [], '... each names the tests that prove it');
 is_deeply([ grep { !-e } $promised =~ /`(test\/[^`]+)`/g ], [], '... which are there');
 
+# The architecture: folders are layers, and an include names its own layer or one below.
+my @layers = ([qw(core)], [qw(server)], [qw(rows)], [qw(commit)], [qw(message upkeep)], [qw(verbs)], [qw(process)]);
+my %level = map { my $level = $_; map { $_ => $level } @{ $layers[$level] } } 0 .. $#layers;
+my %include;
+foreach my $file (glob 'src/*.cpp src/*/*.cpp src/*/*.h')
+{
+	my $folder = $file =~ m{^src/(\w+)/} ? $1 : '';
+	my ($module) = $file =~ m{^src/(.+)\.\w+$};
+
+	foreach my $name (slurp($file) =~ /^#include "([^"]+)"/mg)
+	{
+		my ($to) = "src/$name" =~ m{^src/(\w+)/\w+\.h$};
+		($to, $name) = ('core', "core/$name") if !$to && $folder eq 'core';
+		next if $folder eq 'server' && $file =~ m{/pg\.h$};
+		$include{$module}{ $name =~ s/\.h$//r } = $to // 'no layer';
+	}
+}
+cmp_ok(scalar(keys %include), '>', 50, 'src: there are modules');
+my (@up, @cycles, %seen);
+foreach my $module (sort keys %include)
+{
+	my $from = $module =~ m{^(\w+)/} ? $1 : undef;
+	push @up, map { "$module includes $_" } grep {
+		my $to = $include{$module}{$_};
+		!exists $level{$to} || (defined $from && $to ne $from && $level{$to} >= $level{$from})
+	} sort keys %{ $include{$module} };
+}
+is_deeply(\@up, [], '... which include nothing from above or beside their own layer');
+
+sub visit
+{
+	my ($module, @path) = @_;
+
+	foreach my $i (grep { $path[$_] eq $module } 0 .. $#path)
+	{
+		push @cycles, join ' -> ', @path[ $i .. $#path ], $module;
+		return;
+	}
+	return if $seen{$module};
+	visit($_, @path, $module) foreach grep { $_ ne $module } sort keys %{ $include{$module} // {} };
+	$seen{$module} = 1;
+	return;
+}
+visit($_) foreach sort keys %include;
+is_deeply([ grep { !m{^rows/} } @cycles ], [], '... and no cycle of modules');
+
+SKIP:
+{
+	my ($formatter) = grep { defined && `$_ --version 2>/dev/null` =~ /version 14\./ } qw(clang-format-14 clang-format);
+	skip 'clang-format 14 is not installed', 1 unless $formatter;
+	my @files = split /\n/, `git ls-files '*.cpp' '*.h' 2>/dev/null`;
+	@files = glob 'src/*.cpp src/*/*.cpp src/*/*.h test/*/*.cpp test/*/*.h bench/*.cpp bench/*.h demo/*.cpp' unless @files;
+	is_deeply([ grep { system("$formatter --dry-run --Werror '$_' 2>/dev/null") != 0 } grep { -f } @files ], [], 'C++ has the format of .clang-format');
+}
+
 done_testing();

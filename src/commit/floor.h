@@ -14,9 +14,7 @@
 // could not see, then, one of the two steps comes after one of its own; docs/internals.md goes
 // through them. In between `at` may be too high: scans begin at `noted` where that is lower.
 //
-// A transaction's own entries count as live for it while others cannot see them, and those it
-// removed are live again if it fails: it begins at the least that it made, and raises no floor
-// above the least that it removed.
+// A transaction's own entries are in entries.h.
 #pragma once
 
 #include "server/pg.h"
@@ -24,8 +22,6 @@
 namespace outbox {
 
 constexpr int priorities = 16;
-
-struct QueueSlot;
 
 struct Floor {
 	pg_atomic_uint64 at;     // nothing live below; DT_NOEND: nothing at all
@@ -52,33 +48,10 @@ TimestampTz begin_at_floor(FloorScan *scan, Floor *floor, TimestampTz made, Time
 void raise_floor(FloorScan *scan, TimestampTz key);
 void leave_floor(FloorScan *scan);
 
-// slot: the queue's, looked up before, when it was of that generation.
-TimestampTz begin_at_due_floor(FloorScan *scan, QueueSlot *slot, uint32 generation, const text *queue, int priority);
-TimestampTz begin_at_lease_floor(FloorScan *scan);
-
-// ---- what this transaction does to the entries of a row of outbox.pending
-
-struct Entry {
-	const text *queue;
-	int priority;
-	TimestampTz next_attempt_at;
-	bool leased;
-	TimestampTz lease_expires_at; // when leased
-};
-
-void note_made(const Entry &entry);
-void note_removed(const Entry &entry);
-
 // Makes sure that scans begin at the key, or below.
 void lower(Floor *floor, TimestampTz key);
 
-// At the end of the transaction. Atomic operations only.
-void lower_floors();
-void forget_entries();
 // After an error, in a subtransaction too.
 void give_up_raising();
-
-// Rows became visible of which nobody knows the keys.
-void lower_all_floors();
 
 } // namespace outbox

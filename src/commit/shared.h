@@ -9,6 +9,7 @@
 // All of it is absent (shared == nullptr) unless the library was preloaded.
 #pragma once
 
+#include "commit/announced.h"
 #include "commit/floor.h"
 #include "server/pg.h"
 
@@ -199,16 +200,6 @@ is_alive(DatabaseSlot *slot)
 {
 	return slot != nullptr && pg_atomic_read_u32(&slot->worker) != 0;
 }
-
-// Lowers an announced time. Full barrier.
-void announce(pg_atomic_uint64 *earliest, TimestampTz time);
-inline TimestampTz
-announced(pg_atomic_uint64 *earliest)
-{
-	return static_cast<TimestampTz>(pg_atomic_read_u64(earliest));
-}
-// Takes what was announced: leaves DT_NOEND.
-TimestampTz take_announced(pg_atomic_uint64 *earliest);
 
 inline void
 count(QueueSlot *slot, Counter counter, uint64 n)

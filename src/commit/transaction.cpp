@@ -2,7 +2,7 @@
 
 #include "commit/transaction.h"
 
-#include "commit/floor.h"
+#include "commit/entries.h"
 #include "server/settings.h"
 #include "server/stop_point.h"
 

@@ -8,7 +8,7 @@
 // (floor.h), and raises it.
 #pragma once
 
-#include "commit/floor.h"
+#include "commit/entries.h"
 #include "message/pending_row.h"
 #include "message/queue.h"
 

@@ -1,8 +1,4 @@
 // A message on its way into the tables.
-//
-// Guarantee: write_messages does all that enqueueing is, for one message or many, new
-// ones and replays: keys, then numbers, then the rows of messages and pending. Nothing
-// is left half done: what fails is an ERROR, and the transaction undoes the rest.
 #pragma once
 
 #include "message/queue.h"
@@ -43,11 +39,5 @@ struct Message {
 
 // Range and form of what a producer gave: 22023.
 void check_message(const Message *message);
-
-// Gives the messages their ids, in their order.
-void draw_ids(Message *messages, int count);
-
-// Writes messages that have their ids.
-void write_messages(Call *call, const Queue *queue, Message *messages, int count);
 
 } // namespace outbox

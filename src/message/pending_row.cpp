@@ -2,7 +2,7 @@
 
 #include "message/pending_row.h"
 
-#include "commit/floor.h"
+#include "commit/entries.h"
 #include "server/stop_point.h"
 #include "commit/transaction.h"
 

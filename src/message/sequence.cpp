@@ -8,10 +8,8 @@
 #include <algorithm>
 
 #include "server/args.h"
-#include "server/boundary.h"
 #include "rows/key_lock.h"
 #include "server/digest.h"
-#include "message/message.h"
 
 namespace outbox {
 
@@ -95,28 +93,3 @@ take_numbers(Call *call, const text *queue, Numbered *items, int count)
 }
 
 } // namespace outbox
-
-using namespace outbox;
-
-OUTBOX_FUNCTION(outbox_take_number)
-{
-	const text *name = required_text(fcinfo, 0, "queue");
-	Message message = {};
-	Numbered number = {};
-	const Queue *queue;
-	Call call;
-
-	number.partition_key = required_nonempty_text(fcinfo, 1, "partition_key");
-	begin_call(&call, "take_number()");
-	queue = hold_queue(&call, name);
-	if (!queue->numbered)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("queue \"%s\" does not number its messages", shown(name)),
-						errhint("Its ordering must be numbered.")));
-	// An id of its own: no message bears the number.
-	draw_ids(&message, 1);
-	number.id = message.id;
-	take_numbers(&call, queue->name, &number, 1);
-	end_call(&call);
-	PG_RETURN_INT64(number.sequence_id);
-}

@@ -461,10 +461,6 @@ at_exit(int, Datum)
 
 } // namespace
 
-} // namespace outbox
-
-using namespace outbox;
-
 OUTBOX_PROCESS(outbox_launcher_main)
 {
 	connect_process(InvalidOid);
@@ -485,3 +481,5 @@ OUTBOX_PROCESS(outbox_launcher_main)
 		MemoryContextDelete(round);
 	}
 }
+
+} // namespace outbox

@@ -13,6 +13,7 @@
 #include "upkeep/idempotency_window.h"
 #include "upkeep/partitions.h"
 #include "upkeep/retention.h"
+#include "upkeep/installed.h"
 #include "server/settings.h"
 #include "process/step.h"
 #include "server/stop_point.h"
@@ -318,10 +319,6 @@ forget_lapsed_keys(DatabaseSlot *slot)
 
 } // namespace
 
-} // namespace outbox
-
-using namespace outbox;
-
 OUTBOX_PROCESS(outbox_maintenance_main)
 {
 	DatabaseSlot *slot;
@@ -341,3 +338,5 @@ OUTBOX_PROCESS(outbox_maintenance_main)
 	forget_lapsed_keys(slot);
 	proc_exit(0);
 }
+
+} // namespace outbox

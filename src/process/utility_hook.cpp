@@ -3,7 +3,7 @@
 #include "process/utility_hook.h"
 
 #include "process/process.h"
-#include "commit/floor.h"
+#include "commit/entries.h"
 #include "commit/transaction.h"
 
 namespace outbox {

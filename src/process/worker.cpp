@@ -16,6 +16,7 @@
 #include "message/due.h"
 #include "process/maintenance.h"
 #include "verbs/repair.h"
+#include "upkeep/installed.h"
 #include "server/settings.h"
 #include "process/step.h"
 #include "server/stop_point.h"
@@ -583,10 +584,6 @@ prepare()
 
 } // namespace
 
-} // namespace outbox
-
-using namespace outbox;
-
 OUTBOX_PROCESS(outbox_worker_main)
 {
 	connect_process(DatumGetObjectId(argument));
@@ -598,3 +595,5 @@ OUTBOX_PROCESS(outbox_worker_main)
 	for (;;)
 		go_round();
 }
+
+} // namespace outbox

@@ -15,6 +15,7 @@
 #include "core/ids.h"
 #include "core/state.h"
 #include "rows/table.h"
+#include "server/values.h"
 
 namespace outbox {
 
@@ -75,63 +76,5 @@ Table *leaf_of(Call *call, const Shape &parent, const core::Uuid &id, int access
 // Ids must stay below this millisecond, the end of the dated partitions; INT64_MAX
 // when there are none.
 int64 partitions_end_ms();
-
-constexpr int64 unix_epoch_offset_us = (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY;
-
-inline int64
-unix_ms(TimestampTz time)
-{
-	return (time + unix_epoch_offset_us) / 1000;
-}
-
-inline core::Uuid
-to_uuid(Datum datum)
-{
-	core::Uuid id;
-
-	memcpy(id.bytes, DatumGetUUIDP(datum)->data, UUID_LEN);
-	return id;
-}
-
-inline Datum
-from_uuid(const core::Uuid &id)
-{
-	pg_uuid_t *copy = static_cast<pg_uuid_t *>(palloc(sizeof(pg_uuid_t)));
-
-	memcpy(copy->data, id.bytes, UUID_LEN);
-	return UUIDPGetDatum(copy);
-}
-
-// Without a copy, for as long as the id stays where it is.
-inline Datum
-in_place(const core::Uuid &id)
-{
-	return UUIDPGetDatum(reinterpret_cast<const pg_uuid_t *>(&id));
-}
-
-inline int
-compare(const core::Uuid &a, const core::Uuid &b)
-{
-	return memcmp(a.bytes, b.bytes, UUID_LEN);
-}
-
-inline bool
-equal(const core::Uuid &a, const core::Uuid &b)
-{
-	return compare(a, b) == 0;
-}
-
-inline bool
-equal(const text *a, const text *b)
-{
-	return VARSIZE_ANY_EXHDR(a) == VARSIZE_ANY_EXHDR(b) &&
-		   memcmp(VARDATA_ANY(a), VARDATA_ANY(b), VARSIZE_ANY_EXHDR(a)) == 0;
-}
-
-inline const char *
-shown(const core::Uuid &id)
-{
-	return DatumGetCString(DirectFunctionCall1(uuid_out, from_uuid(id)));
-}
 
 } // namespace outbox

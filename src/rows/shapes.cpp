@@ -3,7 +3,7 @@
 // What is written here decides whose a column, a CHECK or an index is: what reads otherwise is
 // somebody's own, and costs each call more.
 
-#include "rows/table.h"
+#include "rows/shapes.h"
 
 namespace outbox {
 

@@ -65,10 +65,6 @@ digest_datum(const Digest &digest)
 	return PointerGetDatum(copy);
 }
 
-} // namespace outbox
-
-using namespace outbox;
-
 // Stands in the index pending_key_sequence.
 OUTBOX_FUNCTION(outbox_key_digest)
 {
@@ -76,3 +72,5 @@ OUTBOX_FUNCTION(outbox_key_digest)
 
 	return digest_datum(digest_of(core::KeyKind::partition, parts, 2));
 }
+
+} // namespace outbox

@@ -104,10 +104,6 @@ stop_point(const char *name)
 	pg_atomic_write_u32(&point->reached, 0);
 }
 
-} // namespace outbox
-
-using namespace outbox;
-
 OUTBOX_FUNCTION(outbox_stop_point_arm)
 {
 	const char *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
@@ -144,5 +140,7 @@ OUTBOX_FUNCTION(outbox_stop_point_shake)
 	pg_atomic_write_u32(&points->shaken, static_cast<uint32>(PG_GETARG_INT32(0)));
 	PG_RETURN_VOID();
 }
+
+} // namespace outbox
 
 #endif

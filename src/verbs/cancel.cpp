@@ -66,10 +66,6 @@ try_cancel(Call *call, const core::Uuid &id, text *reason, bool force, text *by,
 
 } // namespace
 
-} // namespace outbox
-
-using namespace outbox;
-
 OUTBOX_FUNCTION(outbox_cancel)
 {
 	core::Uuid id = to_uuid(required_datum(fcinfo, 0, "outbox_id"));
@@ -85,3 +81,5 @@ OUTBOX_FUNCTION(outbox_cancel)
 	end_call(&call);
 	PG_RETURN_INT32(attempt_no);
 }
+
+} // namespace outbox

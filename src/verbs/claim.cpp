@@ -412,10 +412,6 @@ claim_due(Call *call, Claim *claim)
 		note_leases();
 }
 
-} // namespace outbox
-
-using namespace outbox;
-
 OUTBOX_FUNCTION(outbox_claim)
 {
 	Claim claim = claim_arguments(fcinfo, 1);
@@ -429,3 +425,5 @@ OUTBOX_FUNCTION(outbox_claim)
 		claim_once(&claim);
 	return static_cast<Datum>(0);
 }
+
+} // namespace outbox

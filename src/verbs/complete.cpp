@@ -486,10 +486,6 @@ put_reports(Call *call, const Reports *reports, FunctionCallInfo fcinfo, PutRow 
 	}
 }
 
-} // namespace outbox
-
-using namespace outbox;
-
 OUTBOX_FUNCTION(outbox_complete)
 {
 	TryReport report = {};
@@ -545,3 +541,5 @@ OUTBOX_FUNCTION(outbox_complete_batch)
 	end_call(&call);
 	return static_cast<Datum>(0);
 }
+
+} // namespace outbox

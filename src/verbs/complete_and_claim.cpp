@@ -55,10 +55,6 @@ put_claimed(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 
 } // namespace
 
-} // namespace outbox
-
-using namespace outbox;
-
 OUTBOX_FUNCTION(outbox_complete_and_claim)
 {
 	Reports reports = reports_argument(fcinfo);
@@ -76,3 +72,5 @@ OUTBOX_FUNCTION(outbox_complete_and_claim)
 	end_call(&call);
 	return static_cast<Datum>(0);
 }
+
+} // namespace outbox

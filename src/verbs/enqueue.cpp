@@ -6,7 +6,7 @@
 
 #include "server/args.h"
 #include "server/boundary.h"
-#include "message/message.h"
+#include "message/enqueueing.h"
 
 namespace outbox {
 
@@ -62,10 +62,6 @@ take_max_attempts(FunctionCallInfo fcinfo, int arg, Message *message)
 }
 
 } // namespace
-
-} // namespace outbox
-
-using namespace outbox;
 
 OUTBOX_FUNCTION(outbox_enqueue)
 {
@@ -128,3 +124,5 @@ OUTBOX_FUNCTION(outbox_enqueue_and_claim)
 	end_call(&call);
 	return single_row(desc, values, nulls);
 }
+
+} // namespace outbox

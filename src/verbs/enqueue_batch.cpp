@@ -6,7 +6,7 @@
 
 #include "server/args.h"
 #include "server/boundary.h"
-#include "message/message.h"
+#include "message/enqueueing.h"
 
 namespace outbox {
 
@@ -172,10 +172,6 @@ read_messages(Jsonb *array, int *count)
 
 } // namespace
 
-} // namespace outbox
-
-using namespace outbox;
-
 OUTBOX_FUNCTION(outbox_enqueue_batch)
 {
 	text *queue = required_text(fcinfo, 0, "queue");
@@ -200,3 +196,5 @@ OUTBOX_FUNCTION(outbox_enqueue_batch)
 	end_call(&call);
 	return static_cast<Datum>(0);
 }
+
+} // namespace outbox

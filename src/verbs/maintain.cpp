@@ -4,10 +4,10 @@
 // by a later pass. Runs as the owner (SECURITY DEFINER), with a short lock_timeout.
 
 #include "server/args.h"
-#include "process/process.h"
+#include "upkeep/installed.h"
 #include "server/boundary.h"
 #include "message/due.h"
-#include "commit/floor.h"
+#include "commit/entries.h"
 #include "rows/index_code.h"
 #include "upkeep/idempotency_window.h"
 #include "upkeep/partitions.h"
@@ -152,10 +152,6 @@ deal_with_old_data(FunctionCallInfo fcinfo)
 
 } // namespace
 
-} // namespace outbox
-
-using namespace outbox;
-
 OUTBOX_FUNCTION(outbox_maintain)
 {
 	PreventCommandIfReadOnly("maintain()");
@@ -168,3 +164,5 @@ OUTBOX_FUNCTION(outbox_maintain)
 	confine(fcinfo, "notification left for later", "outbox.pending", notify_claimable);
 	return static_cast<Datum>(0);
 }
+
+} // namespace outbox

@@ -247,10 +247,6 @@ shut_out_producers(const text *name)
 
 } // namespace
 
-} // namespace outbox
-
-using namespace outbox;
-
 OUTBOX_FUNCTION(outbox_create_queue)
 {
 	text *name = queue_argument(fcinfo);
@@ -368,3 +364,5 @@ OUTBOX_FUNCTION(outbox_merge_queue)
 	end_call(&call);
 	return PointerGetDatum(merged ? nullptr : trigger->tg_trigtuple);
 }
+
+} // namespace outbox

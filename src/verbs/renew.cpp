@@ -95,10 +95,6 @@ answer(FunctionCallInfo fcinfo, Call *call, Items *items, const text *worker, co
 
 } // namespace
 
-} // namespace outbox
-
-using namespace outbox;
-
 OUTBOX_FUNCTION(outbox_renew)
 {
 	text *worker = worker_argument(fcinfo, 0);
@@ -140,3 +136,5 @@ OUTBOX_FUNCTION(outbox_release)
 	end_call(&call);
 	return static_cast<Datum>(0);
 }
+
+} // namespace outbox

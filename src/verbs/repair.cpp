@@ -323,10 +323,6 @@ sweep_leases(Call *call)
 	end_probe(&probe);
 }
 
-} // namespace outbox
-
-using namespace outbox;
-
 OUTBOX_FUNCTION(outbox_repair_expired_leases)
 {
 	int batch_size = required_int(fcinfo, 0, "batch_size");
@@ -352,3 +348,5 @@ OUTBOX_FUNCTION(outbox_repair_expired_leases)
 	end_call(&call);
 	return static_cast<Datum>(0);
 }
+
+} // namespace outbox

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "server/boundary.h"
-#include "commit/floor.h"
+#include "commit/entries.h"
 #include "message/queue.h"
 
 namespace outbox {

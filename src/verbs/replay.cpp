@@ -9,7 +9,7 @@
 #include "rows/key_lock.h"
 #include "server/errors.h"
 #include "message/lease.h"
-#include "message/message.h"
+#include "message/enqueueing.h"
 
 namespace outbox {
 
@@ -92,10 +92,6 @@ claim_replay(Table *replays, Probe *probe, const core::Uuid &id, KeyLock *held)
 
 } // namespace
 
-} // namespace outbox
-
-using namespace outbox;
-
 OUTBOX_FUNCTION(outbox_replay)
 {
 	core::Uuid id = to_uuid(required_datum(fcinfo, 0, "outbox_id"));
@@ -132,3 +128,5 @@ OUTBOX_FUNCTION(outbox_replay)
 	end_call(&call);
 	PG_RETURN_DATUM(from_uuid(message.id));
 }
+
+} // namespace outbox

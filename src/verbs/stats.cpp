@@ -6,7 +6,7 @@
 // Counters only grow until they are reset, by queue and all at once.
 
 #include "server/args.h"
-#include "process/process.h"
+#include "commit/process_status.h"
 #include "server/boundary.h"
 
 namespace outbox {
@@ -161,10 +161,6 @@ put_launcher(FunctionCallInfo result)
 
 } // namespace
 
-} // namespace outbox
-
-using namespace outbox;
-
 OUTBOX_FUNCTION(outbox_worker_status)
 {
 	ListCell *cell;
@@ -200,3 +196,5 @@ OUTBOX_FUNCTION(outbox_reset_stats)
 	each_slot(MyDatabaseId, [&](QueueSlot *slot) { reset_counts(slot, now); });
 	PG_RETURN_VOID();
 }
+
+} // namespace outbox

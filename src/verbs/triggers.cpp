@@ -1,9 +1,61 @@
-// The trigger that keeps the ledger: messages and attempts are never updated, deleted
-// or truncated, pending is never truncated, by anybody, under any
-// session_replication_role (the triggers are ENABLE ALWAYS).
+// The triggers on the extension's tables, all ENABLE ALWAYS: they hold under any session_replication_role.
+//
+// append_only keeps the ledger: messages and attempts are never updated, deleted or truncated, and pending is never
+// truncated, by any role.
+//
+// pending_changed serves what the verbs do not write: SQL, COPY, a restore, replication. Direct access does not fire
+// it. Guarantee: scans begin low enough to find the row, as they do after enqueue or a retry (entries.h). It refuses
+// nothing and changes nothing.
 
+#include "commit/entries.h"
 #include "server/boundary.h"
 #include "server/errors.h"
+
+namespace outbox {
+
+namespace {
+
+// False for a row without what an entry is made of: somebody changed the table.
+bool
+read_entry(Relation rel, HeapTuple tuple, Entry *entry)
+{
+	bool all_there = true;
+	auto value = [&](const char *column, bool *isnull) {
+		int number = SPI_fnumber(RelationGetDescr(rel), column);
+
+		*isnull = true;
+		return number > 0 ? heap_getattr(tuple, number, RelationGetDescr(rel), isnull) : static_cast<Datum>(0);
+	};
+	auto required = [&](const char *column) {
+		bool isnull;
+		Datum datum = value(column, &isnull);
+
+		all_there &= !isnull;
+		return datum;
+	};
+	Datum queue = required("queue");
+	Datum priority = required("priority");
+	Datum next_attempt = required("next_attempt_at");
+	bool unleased;
+	Datum expiry = value("lease_expires_at", &unleased);
+
+	if (!all_there)
+		return false;
+	*entry = {DatumGetTextPP(queue), DatumGetInt16(priority), DatumGetTimestampTz(next_attempt), !unleased,
+			  DatumGetTimestampTz(expiry)};
+	return true;
+}
+
+void
+note(void (*what)(const Entry &), Relation rel, HeapTuple tuple)
+{
+	Entry entry;
+
+	if (read_entry(rel, tuple, &entry))
+		what(entry);
+}
+
+} // namespace
 
 OUTBOX_FUNCTION(outbox_append_only)
 {
@@ -23,3 +75,21 @@ OUTBOX_FUNCTION(outbox_append_only)
 					errdetail("What was said and what was tried stays as it was written."),
 					errhint("A message ends by outbox.complete or outbox.cancel.")));
 }
+
+OUTBOX_FUNCTION(outbox_pending_changed)
+{
+	const TriggerData *trigger = reinterpret_cast<TriggerData *>(fcinfo->context);
+
+	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
+		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+						errmsg("outbox.pending_changed must be called as a row trigger")));
+	if (!TRIGGER_FIRED_BY_INSERT(trigger->tg_event))
+		note(note_removed, trigger->tg_relation, trigger->tg_trigtuple);
+	if (TRIGGER_FIRED_BY_INSERT(trigger->tg_event))
+		note(note_made, trigger->tg_relation, trigger->tg_trigtuple);
+	else if (TRIGGER_FIRED_BY_UPDATE(trigger->tg_event))
+		note(note_made, trigger->tg_relation, trigger->tg_newtuple);
+	return PointerGetDatum(nullptr);
+}
+
+} // namespace outbox

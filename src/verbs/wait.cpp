@@ -6,7 +6,7 @@
 #include "verbs/wait.h"
 
 #include "server/args.h"
-#include "process/process.h"
+#include "server/clock.h"
 #include "server/boundary.h"
 #include "message/due.h"
 
@@ -101,10 +101,6 @@ refuse_in_transaction(FunctionCallInfo fcinfo)
 
 } // namespace
 
-} // namespace outbox
-
-using namespace outbox;
-
 OUTBOX_FUNCTION(outbox_wait_for_work)
 {
 	int64 us = nonnegative_interval_us(DatumGetIntervalP(required_datum(fcinfo, 0, "max_wait")), "max_wait");
@@ -132,3 +128,5 @@ OUTBOX_FUNCTION(outbox_wait_for_work)
 	end_waiting(&waiting);
 	PG_RETURN_VOID();
 }
+
+} // namespace outbox

@@ -1,0 +1,181 @@
+// See entries.h.
+
+#include "commit/entries.h"
+
+#include "commit/shared.h"
+#include "server/stop_point.h"
+
+namespace outbox {
+
+namespace {
+
+// What this transaction made and removed in one queue.
+struct Entries {
+	Entries *next;
+	QueueSlot *slot; // nullptr: no room
+	uint32 generation;
+	char queue[NAMEDATALEN];
+	TimestampTz made[priorities];
+	TimestampTz removed[priorities];
+};
+
+// In TopTransactionContext.
+Entries *all_entries;
+TimestampTz lease_made = DT_NOEND;
+TimestampTz lease_removed = DT_NOEND;
+
+Entries *
+find_entries(const text *queue)
+{
+	size_t length = Min(VARSIZE_ANY_EXHDR(queue), NAMEDATALEN - 1);
+
+	for (Entries *entries = all_entries; entries != nullptr; entries = entries->next)
+		if (strncmp(entries->queue, VARDATA_ANY(queue), length) == 0 && entries->queue[length] == '\0')
+			return entries;
+	return nullptr;
+}
+
+Entries *
+entries_of(const text *queue)
+{
+	Entries *entries = find_entries(queue);
+
+	if (entries != nullptr)
+		return entries;
+	entries = static_cast<Entries *>(MemoryContextAllocZero(TopTransactionContext, sizeof(Entries)));
+	memcpy(entries->queue, VARDATA_ANY(queue), Min(VARSIZE_ANY_EXHDR(queue), NAMEDATALEN - 1));
+	for (int i = 0; i < priorities; i++)
+		entries->made[i] = entries->removed[i] = DT_NOEND;
+	entries->slot = queue_slot(entries->queue);
+	if (entries->slot != nullptr)
+		entries->generation = pg_atomic_read_u32(&entries->slot->generation);
+	entries->next = all_entries;
+	all_entries = entries;
+	return entries;
+}
+
+// Where somebody dropped the CHECK on priorities a row may have any.
+bool
+has_floor(int priority)
+{
+	return shared != nullptr && priority >= 0 && priority < priorities;
+}
+
+// Its key in the index pending_due.
+TimestampTz
+claimable_at(const Entry &entry)
+{
+	return entry.leased ? Max(entry.next_attempt_at, entry.lease_expires_at) : entry.next_attempt_at;
+}
+
+void
+note_least(TimestampTz *least, TimestampTz key)
+{
+	*least = Min(*least, key);
+}
+
+// The slot has become another queue's, or was given up; this one may have got another slot
+// meanwhile. To lower a floor too far costs a walk, no more.
+void
+lower_in_all(int priority, TimestampTz key)
+{
+	each_slot(MyDatabaseId, [&](QueueSlot *slot) { lower(&slot->due_floors[priority], key); });
+}
+
+void
+lower_due_floors(const Entries *entries)
+{
+	for (int i = 0; i < priorities; i++)
+	{
+		if (entries->made[i] == DT_NOEND)
+			continue;
+		if (entries->slot != nullptr)
+			lower(&entries->slot->due_floors[i], entries->made[i]);
+		if (entries->slot == nullptr || is_dropped(entries->slot) ||
+			pg_atomic_read_u32(&entries->slot->generation) != entries->generation)
+			lower_in_all(i, entries->made[i]);
+	}
+}
+
+} // namespace
+
+// If the slot has become another queue's, what was read is of that one's floor, and what was
+// emptied its notes: maybe somebody is raising it who counts on them.
+TimestampTz
+begin_at_due_floor(FloorScan *scan, QueueSlot *slot, uint32 generation, const text *queue, int priority)
+{
+	const Entries *entries = find_entries(queue);
+	TimestampTz from =
+		begin_at_floor(scan, &slot->due_floors[priority], entries != nullptr ? entries->made[priority] : DT_NOEND,
+					   entries != nullptr ? entries->removed[priority] : DT_NOEND);
+
+	pg_read_barrier();
+	if (pg_atomic_read_u32(&slot->generation) == generation)
+		return from;
+	if (scan->floor != nullptr)
+		lower(scan->floor, DT_NOBEGIN);
+	leave_floor(scan);
+	return DT_NOBEGIN;
+}
+
+TimestampTz
+begin_at_lease_floor(FloorScan *scan)
+{
+	DatabaseSlot *database = my_database();
+
+	return begin_at_floor(scan, database != nullptr ? &database->lease_floor : nullptr, lease_made, lease_removed);
+}
+
+void
+note_made(const Entry &entry)
+{
+	if (has_floor(entry.priority))
+		note_least(&entries_of(entry.queue)->made[entry.priority], claimable_at(entry));
+	if (entry.leased)
+		note_least(&lease_made, entry.lease_expires_at);
+}
+
+void
+note_removed(const Entry &entry)
+{
+	if (has_floor(entry.priority))
+		note_least(&entries_of(entry.queue)->removed[entry.priority], claimable_at(entry));
+	if (entry.leased)
+		note_least(&lease_removed, entry.lease_expires_at);
+}
+
+void
+lower_floors()
+{
+	DatabaseSlot *database;
+
+	if (all_entries != nullptr)
+		OUTBOX_STOP_POINT("commit_before_lower");
+	for (const Entries *entries = all_entries; entries != nullptr; entries = entries->next)
+		lower_due_floors(entries);
+	if (shared == nullptr || lease_made == DT_NOEND)
+		return;
+	database = my_database();
+	if (database != nullptr)
+		lower(&database->lease_floor, lease_made);
+}
+
+void
+forget_entries()
+{
+	all_entries = nullptr;
+	lease_made = lease_removed = DT_NOEND;
+}
+
+void
+lower_all_floors()
+{
+	DatabaseSlot *database = my_database();
+
+	for (int i = 0; shared != nullptr && i < priorities; i++)
+		lower_in_all(i, DT_NOBEGIN);
+	if (database != nullptr)
+		lower(&database->lease_floor, DT_NOBEGIN);
+}
+
+} // namespace outbox

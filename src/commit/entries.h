@@ -1,0 +1,38 @@
+// The entries that this transaction makes in and removes from the indexes of outbox.pending.
+//
+// Guarantee: no scan floor stands above an entry that is live for the one who reads it. A transaction's own entries
+// count as live for it while others cannot see them: it begins at the least that it made. Those that it removed are
+// live again if it fails: it raises no floor above the least that it removed. Its commit lowers the floors to what it
+// made.
+#pragma once
+
+#include "commit/floor.h"
+
+namespace outbox {
+
+struct QueueSlot;
+
+struct Entry {
+	const text *queue;
+	int priority;
+	TimestampTz next_attempt_at;
+	bool leased;
+	TimestampTz lease_expires_at; // when leased
+};
+
+void note_made(const Entry &entry);
+void note_removed(const Entry &entry);
+
+// At the end of the transaction. Atomic operations only.
+void lower_floors();
+void forget_entries();
+// Rows became visible of which nobody knows the keys.
+void lower_all_floors();
+
+// ---- scanning
+
+// slot: the queue's, looked up before, when it was of that generation.
+TimestampTz begin_at_due_floor(FloorScan *scan, QueueSlot *slot, uint32 generation, const text *queue, int priority);
+TimestampTz begin_at_lease_floor(FloorScan *scan);
+
+} // namespace outbox

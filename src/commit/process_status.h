@@ -1,0 +1,28 @@
+// What a background process says of itself in shared memory.
+//
+// Guarantee: the process that has the status writes it, others read it, under one lock; it stays readable after the
+// process has ended.
+#pragma once
+
+#include "commit/shared.h"
+
+namespace outbox {
+
+// Claims a report, under the lock: false when a live process has it.
+bool begin_status(ProcessStatus *report);
+void end_status(ProcessStatus *report);
+// Of what it does again and again.
+int most_failures(const ProcessStatus *report);
+void set_activity(ProcessStatus *report, Activity activity);
+void set_error(ProcessStatus *report, const char *message);
+// Changes a report's numbers under the lock.
+template <typename Change>
+void
+change_status(ProcessStatus *report, const Change &change)
+{
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	change(report);
+	LWLockRelease(shared->lock);
+}
+
+} // namespace outbox

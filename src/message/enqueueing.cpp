@@ -1,0 +1,284 @@
+// See enqueueing.h.
+
+#include "message/enqueueing.h"
+
+#include "server/random.h"
+#include "commit/entries.h"
+#include "message/idempotency.h"
+#include "message/lease.h"
+#include "message/sequence.h"
+#include "commit/transaction.h"
+#include "message/validator.h"
+
+namespace outbox {
+
+namespace {
+
+constexpr int rows_at_a_time = 100;
+
+// Ids are drawn in the order of the messages, below the end of the dated partitions,
+// so that a clock that runs ahead fills no DEFAULT partition.
+core::IdClock id_clock;
+
+} // namespace
+
+void
+draw_ids(Message *messages, int count)
+{
+	int64 end_ms = partitions_end_ms();
+
+	for (int i = 0; i < count; i++)
+		messages[i].id = core::next_id(id_clock, GetCurrentTimestamp() + unix_epoch_offset_us, end_ms, random_bits());
+}
+
+namespace {
+
+// A message whose partition was retired left its number if a key stands for it.
+void
+read_retired_number(Call *call, Message *message)
+{
+	Table *retired = open(call, retired_numbers_shape, reads);
+	Probe *probe = probe_id(retired, message->id);
+	bool isnull = true;
+
+	if (next_settled(probe, ForwardScanDirection))
+		message->sequence_id = DatumGetInt64(retired->get(probe->slot, retired_numbers_col::sequence_id, &isnull));
+	message->has_sequence = !isnull;
+	rest_probe(probe);
+	close_table(retired);
+}
+
+// What a duplicate answers with: the first one's number.
+void
+read_number(Call *call, Message *message)
+{
+	Table *leaf = leaf_of(call, messages_shape, message->id, reads);
+	Probe *probe = probe_id(leaf, message->id);
+	bool isnull = true;
+	bool found = next_row(probe);
+
+	if (found)
+		message->sequence_id = DatumGetInt64(leaf->get(probe->slot, messages_col::sequence_id, &isnull));
+	message->has_sequence = !isnull;
+	rest_probe(probe);
+	if (!found)
+		read_retired_number(call, message);
+}
+
+// Which of the messages are new, and which message the others repeat. repeats[i] is the
+// element of this batch, or -1.
+void
+resolve_keys(Call *call, const Queue *queue, Message *messages, int *repeats, int count)
+{
+	Keyed *keyed = static_cast<Keyed *>(palloc0(sizeof(Keyed) * static_cast<Size>(count)));
+
+	for (int i = 0; i < count; i++)
+	{
+		keyed[i].aggregate_id = messages[i].aggregate_id;
+		keyed[i].idempotency_key = messages[i].idempotency_key;
+		keyed[i].has_event_id = messages[i].has_event_id && !messages[i].is_replay;
+		keyed[i].event_id = messages[i].event_id;
+		keyed[i].id = messages[i].id;
+	}
+	remember_keys(call, queue->name, keyed, count);
+	for (int i = 0; i < count; i++)
+	{
+		messages[i].created = !keyed[i].known && keyed[i].duplicate_of < 0;
+		messages[i].id = keyed[i].id;
+		repeats[i] = keyed[i].duplicate_of;
+	}
+	pfree(keyed);
+}
+
+void
+number(Call *call, const Queue *queue, Message **created, int count)
+{
+	Numbered *items = static_cast<Numbered *>(palloc0(sizeof(Numbered) * static_cast<Size>(count)));
+	Message **of = static_cast<Message **>(palloc(sizeof(Message *) * static_cast<Size>(count)));
+	int n = 0;
+
+	for (int i = 0; i < count; i++)
+		if (created[i]->partition_key != nullptr)
+		{
+			items[n].partition_key = created[i]->partition_key;
+			items[n].id = created[i]->id;
+			of[n++] = created[i];
+		}
+	if (n > 0)
+		take_numbers(call, queue->name, items, n);
+	for (int i = 0; i < n; i++)
+	{
+		of[i]->has_sequence = true;
+		of[i]->sequence_id = items[i].sequence_id;
+	}
+	pfree(items);
+	pfree(of);
+}
+
+void
+fill_message(Call *call, const Queue *queue, Table *leaf, TupleTableSlot *row, const Message *message)
+{
+	using namespace messages_col;
+
+	memset(row->tts_isnull, true, static_cast<Size>(row->tts_tupleDescriptor->natts) * sizeof(bool));
+	set(leaf, row, outbox_id, from_uuid(message->id));
+	set_text(leaf, row, messages_col::queue, queue->name);
+	set(leaf, row, event_id, from_uuid(message->has_event_id ? message->event_id : message->id));
+	set_text(leaf, row, event_type, message->event_type);
+	set_text(leaf, row, aggregate_type, message->aggregate_type);
+	set_text(leaf, row, aggregate_id, message->aggregate_id);
+	set_text(leaf, row, partition_key, message->partition_key);
+	if (message->has_sequence)
+		set(leaf, row, sequence_id, Int64GetDatum(message->sequence_id));
+	set_text(leaf, row, idempotency_key, message->idempotency_key);
+	set_text(leaf, row, routing_key, message->routing_key);
+	set(leaf, row, priority, Int16GetDatum(static_cast<int16>(message->priority)));
+	if (message->max_attempts > 0)
+		set(leaf, row, max_attempts, Int32GetDatum(message->max_attempts));
+	set(leaf, row, payload, JsonbPGetDatum(message->payload));
+	set(leaf, row, headers, JsonbPGetDatum(message->headers));
+	if (message->is_replay)
+		set(leaf, row, replay_of, from_uuid(message->replay_of));
+	set(leaf, row, created_at, TimestampTzGetDatum(call->now));
+}
+
+void
+fill_pending(Call *call, const Queue *queue, Table *table, TupleTableSlot *row, const Message *message)
+{
+	using namespace pending_col;
+
+	memset(row->tts_isnull, true, static_cast<Size>(row->tts_tupleDescriptor->natts) * sizeof(bool));
+	set(table, row, outbox_id, from_uuid(message->id));
+	set_text(table, row, pending_col::queue, queue->name);
+	set(table, row, priority, Int16GetDatum(static_cast<int16>(message->priority)));
+	set_text(table, row, partition_key, message->partition_key);
+	if (message->has_sequence)
+		set(table, row, sequence_id, Int64GetDatum(message->sequence_id));
+	set(table, row, attempt_count, Int32GetDatum(0));
+	if (message->max_attempts > 0)
+		set(table, row, max_attempts, Int32GetDatum(message->max_attempts));
+	set(table, row, next_attempt_at, TimestampTzGetDatum(message->due_at));
+	set(table, row, created_at, TimestampTzGetDatum(call->now));
+	if (message->leased_to == nullptr)
+		return;
+	set_text(table, row, claimed_by, message->leased_to);
+	set(table, row, claimed_at, TimestampTzGetDatum(call->now));
+	set(table, row, lease_token, from_uuid(message->lease_token));
+	set(table, row, lease_expires_at, TimestampTzGetDatum(message->lease_expires_at));
+}
+
+// Writes rows in runs of one partition.
+template <typename TableOf, typename Fill>
+void
+write_rows(Message **created, int count, const TableOf &table_of, const Fill &fill)
+{
+	TupleTableSlot *rows[rows_at_a_time];
+
+	for (int done = 0, n; done < count; done += n)
+	{
+		Table *table = table_of(created[done]);
+
+		for (n = 0; n < rows_at_a_time && done + n < count && table_of(created[done + n]) == table; n++)
+		{
+			rows[n] = new_row(table);
+			fill(table, rows[n], created[done + n]);
+		}
+		insert_rows(table, rows, n);
+		for (int i = 0; i < n; i++)
+			ExecDropSingleTupleTableSlot(rows[i]);
+	}
+}
+
+// A message that nobody could claim now is stored unleased: another will send it.
+void
+give_lease(Call *call, const Queue *queue, Message *message)
+{
+	if (message->leased_to != nullptr && queue->paused)
+		message->leased_to = nullptr;
+	expect(core::State::absent, message->leased_to != nullptr ? core::Event::enqueue_and_claim : core::Event::enqueue,
+		   false);
+	if (message->leased_to == nullptr)
+		return;
+	message->lease_token = random_token();
+	message->lease_expires_at = later_or_last(call->now, message->lease_us > 0 ? message->lease_us : queue->lease_us);
+}
+
+// Listeners and the background worker hear of it at commit.
+void
+tell_of(Call *call, const Queue *queue, const Message *message)
+{
+	bool leased = message->leased_to != nullptr;
+
+	note_made({queue->name, message->priority, message->due_at, leased, message->lease_expires_at});
+	if (!leased)
+	{
+		note_due(queue->name, message->due_at, call->now);
+		return;
+	}
+	note_expiry(message->lease_expires_at);
+	note_count(queue->name, Counter::optimistic);
+}
+
+void
+write_created(Call *call, const Queue *queue, Message **created, int count)
+{
+	if (queue->numbered)
+		number(call, queue, created, count);
+	for (int i = 0; i < count; i++)
+	{
+		// A microsecond apart, the last one now: the order of a batch is the order of claims.
+		created[i]->due_at = created[i]->has_deliver_at ? created[i]->deliver_at : call->now - (count - 1 - i);
+		give_lease(call, queue, created[i]);
+	}
+	write_rows(
+		created, count, [&](const Message *message) { return leaf_of(call, messages_shape, message->id, inserts); },
+		[&](Table *leaf, TupleTableSlot *row, const Message *message) {
+			fill_message(call, queue, leaf, row, message);
+		});
+	write_rows(
+		created, count, [&](const Message *) { return pending(call); },
+		[&](Table *table, TupleTableSlot *row, const Message *message) {
+			fill_pending(call, queue, table, row, message);
+		});
+	for (int i = 0; i < count; i++)
+		tell_of(call, queue, created[i]);
+	note_count(queue->name, Counter::enqueued, count);
+}
+
+} // namespace
+
+void
+write_messages(Call *call, const Queue *queue, Message *messages, int count)
+{
+	int *repeats = static_cast<int *>(palloc(sizeof(int) * static_cast<Size>(Max(count, 1))));
+	Message **created = static_cast<Message **>(palloc(sizeof(Message *) * static_cast<Size>(Max(count, 1))));
+	int n = 0;
+
+	if (count == 0)
+		return;
+	validate(queue, messages, count);
+	resolve_keys(call, queue, messages, repeats, count);
+	for (int i = 0; i < count; i++)
+		if (messages[i].created)
+			created[n++] = &messages[i];
+	if (n > 0)
+		write_created(call, queue, created, n);
+	note_count(queue->name, Counter::duplicates, count - n);
+	for (int i = 0; i < count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (messages[i].created)
+			continue;
+		if (repeats[i] < 0)
+			read_number(call, &messages[i]);
+		else
+		{
+			messages[i].has_sequence = messages[repeats[i]].has_sequence;
+			messages[i].sequence_id = messages[repeats[i]].sequence_id;
+		}
+	}
+	pfree(repeats);
+	pfree(created);
+}
+
+} // namespace outbox

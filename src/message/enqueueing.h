@@ -1,0 +1,18 @@
+// Writing messages into the tables.
+//
+// Guarantee: write_messages does all that enqueueing is, for one message or many, new
+// ones and replays: keys, then numbers, then the rows of messages and pending. Nothing
+// is left half done: what fails is an ERROR, and the transaction undoes the rest.
+#pragma once
+
+#include "message/message.h"
+
+namespace outbox {
+
+// Gives the messages their ids, in their order.
+void draw_ids(Message *messages, int count);
+
+// Writes messages that have their ids.
+void write_messages(Call *call, const Queue *queue, Message *messages, int count);
+
+} // namespace outbox

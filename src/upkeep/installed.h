@@ -1,0 +1,15 @@
+// What a database holds: the extension, in which version, and whether its tables are being filled.
+#pragma once
+
+#include "commit/shared.h"
+
+namespace outbox {
+
+// In a transaction: what this database holds.
+Finding find_extension();
+
+// In a transaction: a restore or a subscription seems to be filling the tables, so that
+// rows and partitions of ours would be in its way.
+bool is_being_filled();
+
+} // namespace outbox
