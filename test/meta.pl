@@ -21,6 +21,20 @@ sub slurp
 	return scalar <$file>;
 }
 
+# headings FILE: the anchors that its headings get
+sub headings
+{
+	my ($file) = @_;
+	my %anchors;
+
+	foreach my $heading (slurp($file) =~ /^#+ (.+)$/mg)
+	{
+		$heading = lc $heading =~ s/`//gr;
+		$anchors{ $heading =~ s/[^\w \-]//gr =~ s/ /-/gr } = 1;
+	}
+	return \%anchors;
+}
+
 my $text = qr/\A[^\x00-\x1f\x7f]+\z/;
 my $term = qr{\A[^\s/\\\x00-\x1f\x7f]{2,}\z};
 my $version = qr/\A(?:0|[1-9]\d*)\.(?:0|[1-9]\d*)\.(?:0|[1-9]\d*)(?:-?[A-Za-z][0-9A-Za-z-]*)?\z/;
@@ -112,6 +126,25 @@ my @promises = split /\n\n+/, $promised =~ s/\A\n+|\n+\z//gr;
 cmp_ok(scalar(@promises), '>', 10, 'guarantees.md: there are promises');
 is_deeply([ grep { !/^\*\*.+^Tests: `test\//ms } @promises ], [], '... each names the tests that prove it');
 is_deeply([ grep { !-e } $promised =~ /`(test\/[^`]+)`/g ], [], '... which are there');
+
+my @broken;
+my @pages = split /\n/, `git ls-files '*.md' 2>/dev/null` || join("\n", glob '*.md */*.md');
+foreach my $page (@pages)
+{
+	my $text = slurp($page) =~ s/^```.*?^```$//msgr;
+	my ($folder) = $page =~ m{^(.*/)};
+
+	foreach my $link ($text =~ /\]\(([^)\s]+)\)/g)
+	{
+		my ($file, $anchor) = $link =~ /^([^#]*)#?(.*)/;
+
+		next if $link =~ /^\w+:/;
+		$file = $file eq '' ? $page : ($folder // '') . $file;
+		1 while $file =~ s{[^/]+/\.\./}{};
+		push @broken, "$page: $link" unless -e $file && ($anchor eq '' || headings($file)->{$anchor});
+	}
+}
+is_deeply(\@broken, [], 'links in the documentation lead somewhere');
 
 # The architecture: folders are layers, and an include names its own layer or one below.
 my @layers = ([qw(core)], [qw(server)], [qw(rows)], [qw(commit)], [qw(message upkeep)], [qw(verbs)], [qw(process)]);
