@@ -44,8 +44,8 @@ fixed_us(const char *value)
 {
 	Interval interval;
 
-	if (!parse_interval(value, &interval) || interval.month != 0 || Abs(interval.day) > most_us / USECS_PER_DAY ||
-		interval.time < -most_us || interval.time > most_us)
+	if (!parse_interval(value, &interval) || interval.month != 0 || interval.day > most_us / USECS_PER_DAY ||
+		interval.day < -most_us / USECS_PER_DAY || interval.time < -most_us || interval.time > most_us)
 		return 0;
 
 	int64 us = interval.day * USECS_PER_DAY + interval.time;

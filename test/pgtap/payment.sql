@@ -127,9 +127,11 @@ SELECT results_eq($$SELECT p.proname::text COLLATE "C", string_agg(r, ' ' ORDER 
 	'who may call what');
 SELECT is_empty($$SELECT 'type' FROM pg_type WHERE typname = 'outbox_attempt_state' AND has_type_privilege('regress_outbox_public', oid, 'USAGE')$$, 'PUBLIC may not use the type');
 
--- Comments: on everything, and those of functions name errors, locks and cost.
+-- Comments: on everything (from 17 on the types of rows and of arrays are members too), and those of functions name errors, locks and cost.
 SELECT is_empty($$SELECT d.classid::regclass, d.objid FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
-		WHERE e.extname = 'outbox_payment' AND d.deptype = 'e' AND coalesce(obj_description(d.objid, d.classid::regclass::name), '') = ''$$, 'comments: members of the extension');
+		LEFT JOIN pg_type t ON d.classid = 'pg_type'::regclass AND t.oid = d.objid
+		WHERE e.extname = 'outbox_payment' AND d.deptype = 'e' AND (t.oid IS NULL OR t.typrelid = 0 AND t.typcategory <> 'A')
+			AND coalesce(obj_description(d.objid, d.classid::regclass::name), '') = ''$$, 'comments: members of the extension');
 SELECT is_empty($$SELECT attrelid::regclass, attname FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE relnamespace = 'pay'::regnamespace AND attnum > 0 AND coalesce(col_description(attrelid, attnum), '') = ''
 		UNION ALL SELECT tgrelid::regclass, tgname FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid WHERE relnamespace = 'pay'::regnamespace AND coalesce(obj_description(t.oid, 'pg_trigger'), '') = ''
 		UNION ALL SELECT c.oid::regclass, '' FROM pg_class c WHERE relname = 'pending_payment_participant' AND coalesce(obj_description(c.oid, 'pg_class'), '') = ''

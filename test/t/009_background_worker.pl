@@ -110,9 +110,9 @@ logged($node, $from, 'CREATE and DROP EXTENSION', qr/^ERROR:  .*outbox/);
 
 # ---------------------------------------------------------------- what they show
 
-is($node->safe_psql('postgres', q{SELECT count(*), bool_and(datname IS NULL AND query <> '' AND wait_event = 'Extension')
+is($node->safe_psql('postgres', q{SELECT count(*), bool_and(datname IS NULL AND query <> '' AND wait_event_type = 'Extension')
 	FROM pg_stat_activity WHERE backend_type = 'outbox launcher'}), '1|t', 'pg_stat_activity: one launcher, in no database, says what it does');
-is($node->safe_psql('postgres', q{SELECT string_agg(datname, ' ' ORDER BY datname), bool_and(query <> '' AND wait_event = 'Extension')
+is($node->safe_psql('postgres', q{SELECT string_agg(datname, ' ' ORDER BY datname), bool_and(query <> '' AND wait_event_type = 'Extension')
 	FROM pg_stat_activity WHERE backend_type = 'outbox worker'}), 'one two|t', '... one worker in each database that has the extension');
 is($node->safe_psql('postgres', q{
 		SELECT count(*) FILTER (WHERE xact_start IS NOT NULL OR backend_xmin IS NOT NULL OR backend_xid IS NOT NULL), (

@@ -21,7 +21,7 @@ sub start_waiting
 
 	start_query($session, $sql);
 	$node->poll_query_until('postgres',
-		"SELECT wait_event = 'Extension' FROM pg_stat_activity WHERE pid = $session->{outbox_pid}")
+		"SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $session->{outbox_pid}")
 		or die 'it does not wait';
 	return;
 }
@@ -52,10 +52,10 @@ foreach my $name (sort keys %nodes)
 	start_waiting($node, $waiter, "CALL outbox.wait_for_work('1 day')");
 	# It looks now and then, with a snapshot: what counts is how it waits.
 	ok($node->poll_query_until('postgres',
-		"SELECT wait_event = 'Extension' AND backend_xmin IS NULL AND backend_xid IS NULL FROM pg_stat_activity WHERE pid = $waiter->{outbox_pid}"),
+		"SELECT wait_event_type = 'Extension' AND backend_xmin IS NULL AND backend_xid IS NULL FROM pg_stat_activity WHERE pid = $waiter->{outbox_pid}"),
 		"$name: wait_for_work holds no snapshot");
 	ok($node->poll_query_until('postgres', qq{
-		SELECT wait_event = 'Extension' AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND locktype <> 'virtualxid')
+		SELECT wait_event_type = 'Extension' AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND locktype <> 'virtualxid')
 		FROM pg_stat_activity a WHERE pid = $waiter->{outbox_pid}}),
 		"$name: ... and no lock");
 	$do->(q{SELECT outbox.enqueue('work', '1')});
