@@ -93,6 +93,7 @@ CREATE TABLE outbox.queues (
 	paused boolean NOT NULL DEFAULT false,
 	max_in_flight integer,
 	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	validator_owner text COLLATE "C",
 	CONSTRAINT queues_pkey PRIMARY KEY (queue),
 	CONSTRAINT queues_name_length CHECK (pg_catalog.octet_length(queue) BETWEEN 1 AND 63),
 	CONSTRAINT queues_max_attempts CHECK (max_attempts >= 1),
@@ -101,7 +102,7 @@ CREATE TABLE outbox.queues (
 	CONSTRAINT queues_jitter CHECK (backoff_jitter BETWEEN 0 AND 1),
 	CONSTRAINT queues_repair_delay CHECK (repair_delay >= interval '0'),
 	CONSTRAINT queues_ordering CHECK (ordering IN ('none', 'numbered')),
-	CONSTRAINT queues_validator CHECK (validator <> ''),
+	CONSTRAINT queues_validator CHECK (validator <> '' AND (validator IS NULL) = (validator_owner IS NULL)),
 	CONSTRAINT queues_not_yet CHECK (on_dead_head = 'continue' AND max_in_flight IS NULL)
 );
 COMMENT ON TABLE outbox.queues IS 'The queues and their policies. Changed by create_queue, alter_queue, drop_queue, pause and resume.';
@@ -118,6 +119,7 @@ COMMENT ON COLUMN outbox.queues.validator IS 'qualified name of a function f(pay
 COMMENT ON COLUMN outbox.queues.paused IS 'true: nothing of this queue is claimed';
 COMMENT ON COLUMN outbox.queues.max_in_flight IS 'reserved: NULL in this version';
 COMMENT ON COLUMN outbox.queues.created_at IS 'when the queue was made';
+COMMENT ON COLUMN outbox.queues.validator_owner IS 'the role that owned the validator when it was set: for no other owner is it run';
 COMMENT ON CONSTRAINT queues_pkey ON outbox.queues IS 'one row a queue';
 COMMENT ON INDEX outbox.queues_pkey IS 'one row a queue';
 COMMENT ON CONSTRAINT queues_name_length ON outbox.queues IS 'a queue name is a NOTIFY payload too';
@@ -127,7 +129,7 @@ COMMENT ON CONSTRAINT queues_backoff ON outbox.queues IS 'delays are not negativ
 COMMENT ON CONSTRAINT queues_jitter ON outbox.queues IS 'jitter is a share';
 COMMENT ON CONSTRAINT queues_repair_delay ON outbox.queues IS 'delays are not negative';
 COMMENT ON CONSTRAINT queues_ordering ON outbox.queues IS 'the orderings this version knows';
-COMMENT ON CONSTRAINT queues_validator ON outbox.queues IS 'none is NULL';
+COMMENT ON CONSTRAINT queues_validator ON outbox.queues IS 'none is NULL; one has the owner it was set for';
 COMMENT ON CONSTRAINT queues_not_yet ON outbox.queues IS 'settings that this version does not act on are refused rather than ignored';
 
 CREATE TRIGGER merge_queue BEFORE INSERT ON outbox.queues
@@ -536,8 +538,8 @@ CREATE FUNCTION outbox.create_queue(queue text, max_attempts integer DEFAULT 20,
 	validator text DEFAULT NULL, paused boolean DEFAULT false, max_in_flight integer DEFAULT NULL)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_create_queue';
 COMMENT ON FUNCTION outbox.create_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer) IS
-$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts: NULL = no ceiling. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that every enqueue into the queue asks, but a replay: what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp; the caller needs EXECUTE on it.
-Errors: 42710 it exists; 22004 and 22023 bad arguments; 0A000 ordering fifo, on_dead_head block and max_in_flight in this version; 42883 and 42501 a validator that is not there, or not the caller's to run. Locks and cost: one row.$$;
+$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts: NULL = no ceiling. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that every enqueue into the queue asks, but a replay: what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again.
+Errors: 42710 it exists; 22004 and 22023 bad arguments; 0A000 ordering fifo, on_dead_head block and max_in_flight in this version; 42883 and 42501 a validator that does not exist, or that the caller does not own. Locks and cost: one row.$$;
 
 CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, lease interval DEFAULT NULL,
 	backoff_base interval DEFAULT NULL, backoff_cap interval DEFAULT NULL, backoff_jitter real DEFAULT NULL,
@@ -1149,6 +1151,12 @@ BEGIN ATOMIC
 		WHERE ARRAY[n.nspname, f.proname]::text[] = parse_ident(q.validator, false)
 			AND f.proargtypes = '3802 3802 25'::oidvector	-- jsonb, jsonb, text
 			AND f.prorettype = 'text'::regtype AND NOT f.proretset AND f.prokind = 'f')
+	UNION ALL
+	SELECT 'error', 'queue ' || quote_ident(q.queue), 'its validator ' || q.validator || '(jsonb, jsonb, text) belongs to '
+		|| quote_ident(pg_get_userbyid(f.proowner)) || ' and was set when it belonged to ' || quote_ident(q.validator_owner) || ': nothing can be enqueued'
+	FROM outbox.queues q
+	JOIN pg_proc f ON f.proargtypes = '3802 3802 25'::oidvector AND pg_get_userbyid(f.proowner) <> q.validator_owner
+	JOIN pg_namespace n ON n.oid = f.pronamespace AND ARRAY[n.nspname, f.proname]::text[] = parse_ident(q.validator, false)
 	UNION ALL
 	SELECT 'warning', 'background worker', CASE w.state
 			WHEN 'not loaded' THEN 'none: the library is not in shared_preload_libraries, so call outbox.maintain()'

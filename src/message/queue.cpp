@@ -45,6 +45,7 @@ decode(Table *table, TupleTableSlot *slot)
 	queue->backoff_jitter = static_cast<double>(DatumGetFloat4(table->get(slot, queues_col::backoff_jitter, &isnull)));
 	queue->numbered = strcmp(TextDatumGetCString(table->get(slot, queues_col::ordering, &isnull)), "none") != 0;
 	queue->validator = optional_copy(table, slot, queues_col::validator);
+	queue->validator_owner = optional_copy(table, slot, queues_col::validator_owner);
 	queue->paused = DatumGetBool(table->get(slot, queues_col::paused, &isnull));
 	queue->created_at = DatumGetTimestampTz(table->get(slot, queues_col::created_at, &isnull));
 	return queue;

@@ -16,7 +16,8 @@ namespace outbox {
 struct Queue {
 	Queue *next;
 	text *name;
-	text *validator;  // nullptr = none
+	text *validator; // nullptr = none
+	text *validator_owner;
 	int max_attempts; // 0 = no ceiling
 	int64 lease_us;
 	int64 backoff_base_us;

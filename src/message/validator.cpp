@@ -1,6 +1,6 @@
-// See validator.h. The function is kept by name (an OID would not survive a dump, a reg*
-// column makes pg_upgrade refuse the cluster) and looked up each time, without regard to
-// anybody's rights on its schema: who may use it was asked when it was set.
+// See validator.h. The function and its owner are kept by name (an OID would not survive a dump,
+// a reg* column makes pg_upgrade refuse the cluster) and looked up each time, whatever rights
+// the producer has on its schema: the right to use it was checked when it was set.
 
 #include "message/validator.h"
 
@@ -114,16 +114,33 @@ ask_about_all(FmgrInfo *function, const Queue *queue, const Message *messages, i
 	MemoryContextDelete(each);
 }
 
+void
+check_owner(const Queue *queue, Oid owner)
+{
+	const char *now = GetUserNameFromId(owner, false);
+	const char *then = queue->validator_owner == nullptr ? "" : text_to_cstring(queue->validator_owner);
+
+	if (strcmp(now, then) != 0)
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						errmsg("validator %s does not belong to the role that it belonged to when it was set",
+							   shown(queue->validator)),
+						errdetail("Its owner is \"%s\", and was \"%s\".", now, then),
+						errhint("Have a member of role \"%s\" set it again with outbox.alter_queue.", now)));
+}
+
 } // namespace
 
-void
+const text *
 check_validator(const text *name)
 {
 	Validator validator = find(name);
+	const char *owner = GetUserNameFromId(validator.owner, false);
 
-	if (!may_execute(validator.function, GetUserId()))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("permission denied for function %s", shown(name))));
+	if (!owns_function(validator.function, GetUserId()))
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("must be owner of validator %s", shown(name)),
+						errdetail("Producers run it with the rights of its owner, role \"%s\".", owner),
+						errhint("Have a member of role \"%s\" set it.", owner)));
+	return cstring_to_text(owner);
 }
 
 void
@@ -138,6 +155,7 @@ validate(const Queue *queue, const Message *messages, int count)
 	if (queue->validator == nullptr || count == 0)
 		return;
 	validator = find(queue->validator);
+	check_owner(queue, validator.owner);
 	GetUserIdAndSecContext(&user, &context);
 	SetUserIdAndSecContext(validator.owner, context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
 	guc_level = pin_search_path();

@@ -20,7 +20,8 @@ enum {
 	validator,
 	paused,
 	max_in_flight,
-	created_at
+	created_at,
+	validator_owner
 };
 }
 namespace messages_col {

@@ -128,12 +128,12 @@ owns_database(Oid database, Oid role)
 }
 
 inline bool
-may_execute(Oid function, Oid role)
+owns_function(Oid function, Oid role)
 {
 #if PG_VERSION_NUM >= 160000
-	return object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK;
+	return object_ownercheck(ProcedureRelationId, function, role);
 #else
-	return pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK;
+	return pg_proc_ownercheck(function, role);
 #endif
 }
 

@@ -96,30 +96,31 @@ refuse_what_is_not_there_yet(FunctionCallInfo fcinfo)
 		not_supported(queues_shape.columns[queues_col::max_in_flight]);
 }
 
-// As the caller, before the work is done as the owner.
-void
-check_validator_argument(FunctionCallInfo fcinfo)
+// The role that the validator belongs to, nullptr when none is given. For the caller, before
+// the work is done as the owner.
+const text *
+owner_of_validator(FunctionCallInfo fcinfo)
 {
 	const text *name = optional_text(fcinfo, queues_col::validator);
 
-	if (name != nullptr && VARSIZE_ANY_EXHDR(name) > 0)
-		check_validator(name);
+	return name != nullptr && VARSIZE_ANY_EXHDR(name) > 0 ? check_validator(name) : nullptr;
 }
 
 // NULL keeps it; the empty string removes it.
 void
-put_validator(FunctionCallInfo fcinfo, Table *table, TupleTableSlot *row, bool keep_absent)
+put_validator(FunctionCallInfo fcinfo, const text *owner, Table *table, TupleTableSlot *row, bool keep_absent)
 {
 	const text *name = optional_text(fcinfo, queues_col::validator);
 
 	if (name == nullptr && keep_absent)
 		return;
-	set_text(table, row, queues_col::validator, name != nullptr && VARSIZE_ANY_EXHDR(name) > 0 ? name : nullptr);
+	set_text(table, row, queues_col::validator, owner != nullptr ? name : nullptr);
+	set_text(table, row, queues_col::validator_owner, owner);
 }
 
 // Puts the given settings into the row. NULL means: keep, or for a new queue an ERROR.
 void
-put_settings(FunctionCallInfo fcinfo, Table *table, TupleTableSlot *row, bool keep_absent)
+put_settings(FunctionCallInfo fcinfo, const text *owner, Table *table, TupleTableSlot *row, bool keep_absent)
 {
 	int max_attempts = PG_ARGISNULL(queues_col::max_attempts) ? 0 : PG_GETARG_INT32(queues_col::max_attempts);
 
@@ -137,7 +138,7 @@ put_settings(FunctionCallInfo fcinfo, Table *table, TupleTableSlot *row, bool ke
 		check_setting(column, required_datum(fcinfo, column, queues_shape.columns[column]));
 		set(table, row, column, PG_GETARG_DATUM(column));
 	}
-	put_validator(fcinfo, table, row, keep_absent);
+	put_validator(fcinfo, owner, table, row, keep_absent);
 	refuse_what_is_not_there_yet(fcinfo);
 }
 
@@ -250,6 +251,7 @@ shut_out_producers(const text *name)
 OUTBOX_FUNCTION(outbox_create_queue)
 {
 	text *name = queue_argument(fcinfo);
+	const text *owner = owner_of_validator(fcinfo);
 	unsigned char key_bytes[8];
 	uint64 hash;
 	ScanKeyData key;
@@ -259,12 +261,11 @@ OUTBOX_FUNCTION(outbox_create_queue)
 	TupleTableSlot *row;
 	Call call;
 
-	check_validator_argument(fcinfo);
 	begin_call(&call, "create_queue()");
 	table = open(&call, queues_shape, inserts);
 	row = new_row(table);
 	set_text(table, row, queues_col::queue, name);
-	put_settings(fcinfo, table, row, false);
+	put_settings(fcinfo, owner, table, row, false);
 	set(table, row, queues_col::created_at, TimestampTzGetDatum(call.now));
 
 	hash = DatumGetUInt64(hash_any_extended(reinterpret_cast<const unsigned char *>(VARDATA_ANY(name)),
@@ -287,9 +288,10 @@ OUTBOX_FUNCTION(outbox_create_queue)
 
 OUTBOX_FUNCTION(outbox_alter_queue)
 {
-	check_validator_argument(fcinfo);
+	const text *owner = owner_of_validator(fcinfo);
+
 	change_queue(fcinfo, "alter_queue()",
-				 [&](Table *table, TupleTableSlot *row) { put_settings(fcinfo, table, row, true); });
+				 [&](Table *table, TupleTableSlot *row) { put_settings(fcinfo, owner, table, row, true); });
 	PG_RETURN_VOID();
 }
 

@@ -94,7 +94,7 @@ SELECT is(pg_temp.arguments('alter_queue'),
 	'max_in_flight integer DEFAULT NULL::integer', 'arguments of alter_queue');
 SELECT results_eq(
 	$$SELECT unnest(proargnames) FROM pg_proc WHERE oid::regproc::text = 'outbox.create_queue'$$,
-	$$SELECT attname::text FROM pg_attribute WHERE attrelid = 'outbox.queues'::regclass AND attnum > 0 AND attname <> 'created_at' ORDER BY attnum$$,
+	$$SELECT attname::text FROM pg_attribute WHERE attrelid = 'outbox.queues'::regclass AND attnum > 0 AND attname NOT IN ('created_at', 'validator_owner') ORDER BY attnum$$,
 	'the arguments of create_queue are the columns of queues');
 SELECT results_eq(
 	$$SELECT pg_temp.arguments(name) FROM unnest(ARRAY['drop_queue', 'pause', 'resume']) name$$,

@@ -123,7 +123,7 @@ SELECT results_eq($$SELECT p.proname::text COLLATE "C", string_agg(r, ' ' ORDER 
 	$$VALUES ('bump_participant_outbox_seq' COLLATE "C", 'symphony_control'), ('claim_outbox_batch', 'symphony_control symphony_executor'),
 		('complete_outbox_attempt', 'symphony_control symphony_executor'), ('enqueue_payment_outbox', 'symphony_control symphony_ingest'),
 		('payment_outbox_attempts_insert', 'outbox_owner'), ('payment_outbox_follow_schema', 'outbox_owner'), ('payment_outbox_pending_update', 'outbox_owner'),
-		('payment_outbox_refuse', 'outbox_owner'), ('payment_outbox_validator', 'outbox_owner symphony_control'), ('repair_expired_leases', 'symphony_control symphony_executor')$$,
+		('payment_outbox_refuse', 'outbox_owner'), ('payment_outbox_validator', 'symphony_control'), ('repair_expired_leases', 'symphony_control symphony_executor')$$,
 	'who may call what');
 SELECT is_empty($$SELECT 'type' FROM pg_type WHERE typname = 'outbox_attempt_state' AND has_type_privilege('regress_outbox_public', oid, 'USAGE')$$, 'PUBLIC may not use the type');
 

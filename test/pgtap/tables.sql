@@ -37,7 +37,8 @@ SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.queues')$$, $$VALUES
 	('validator', 'text', false, NULL),
 	('paused', 'boolean', true, 'false'),
 	('max_in_flight', 'integer', false, NULL),
-	('created_at', 'timestamp with time zone', true, 'clock_timestamp()')$$, 'columns of queues');
+	('created_at', 'timestamp with time zone', true, 'clock_timestamp()'),
+	('validator_owner', 'text', false, NULL)$$, 'columns of queues');
 PREPARE messages_columns AS VALUES
 	('outbox_id', 'uuid', true, NULL),
 	('queue', 'text', true, NULL),
@@ -166,7 +167,7 @@ SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.queues')$$, $$VALU
 	('queues_ordering', 'CHECK ((ordering = ANY (ARRAY[''none''::text, ''numbered''::text])))'),
 	('queues_pkey', 'PRIMARY KEY (queue)'),
 	('queues_repair_delay', 'CHECK ((repair_delay >= ''00:00:00''::interval))'),
-	('queues_validator', 'CHECK ((validator <> ''''::text))')$$, 'constraints of queues');
+	('queues_validator', 'CHECK (((validator <> ''''::text) AND ((validator IS NULL) = (validator_owner IS NULL))))')$$, 'constraints of queues');
 SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.messages_default')$$, $$VALUES ('messages_default_pkey', 'PRIMARY KEY (outbox_id)')$$,
 	'constraints of messages_default');
 SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.attempts_default')$$, $$VALUES

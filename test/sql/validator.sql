@@ -11,9 +11,10 @@ RESET client_min_messages;
 
 SET client_min_messages = warning;
 DROP SCHEMA IF EXISTS "Rules" CASCADE;
-DROP ROLE IF EXISTS regress_outbox_ruler, regress_outbox_admin;
+DROP ROLE IF EXISTS regress_outbox_ruler, regress_outbox_ruled, regress_outbox_admin;
 RESET client_min_messages;
 CREATE ROLE regress_outbox_ruler;
+CREATE ROLE regress_outbox_ruled;
 CREATE ROLE regress_outbox_admin IN ROLE outbox_operator;
 CREATE SCHEMA "Rules" AUTHORIZATION regress_outbox_ruler;
 SET ROLE regress_outbox_ruler;
@@ -30,11 +31,9 @@ CREATE FUNCTION "Rules".writes(payload jsonb, headers jsonb, routing_key text) R
 	BEGIN EXECUTE 'SET ROLE outbox_owner'; RETURN NULL; END $$;
 CREATE FUNCTION "Rules".number(payload jsonb, headers jsonb, routing_key text) RETURNS int LANGUAGE sql AS $$ SELECT 1 $$;
 CREATE FUNCTION "Rules".many(payload jsonb, headers jsonb, routing_key text) RETURNS SETOF text LANGUAGE sql AS $$ SELECT 'x' $$;
-CREATE FUNCTION "Rules".secret(payload jsonb, headers jsonb, routing_key text) RETURNS text LANGUAGE sql AS $$ SELECT NULL::text $$;
-REVOKE ALL ON FUNCTION "Rules".secret(jsonb, jsonb, text) FROM PUBLIC;
 RESET ROLE;
 
--- Setting one: it must be there, of the right form, and the caller's to run.
+-- Setting one: it must exist, have the right form, and belong to a role that the caller is a member of.
 SELECT t.try(s) FROM (VALUES
 	($$SELECT outbox.create_queue('x', validator => 'amount')$$),
 	($$SELECT outbox.create_queue('x', validator => 'a.b.c')$$),
@@ -45,11 +44,15 @@ SELECT t.try(s) FROM (VALUES
 	($$SELECT outbox.create_queue('x', validator => '"Rules".many')$$),
 	($$SELECT outbox.create_queue('x', validator => '"Rules".amount; DROP TABLE t.known')$$)) v(s);
 SET ROLE regress_outbox_admin;
-SELECT outbox.create_queue('x', validator => '"Rules".secret');
-SELECT outbox.create_queue('x', validator => '"Rules".amount');
-SELECT outbox.alter_queue('x', validator => '"Rules".secret');
+SELECT outbox.create_queue('x');
+SELECT outbox.create_queue('y', validator => '"Rules".amount');
+SELECT outbox.alter_queue('x', validator => '"Rules".amount');
 RESET ROLE;
-SELECT queue, validator FROM outbox.queues ORDER BY 1;
+GRANT regress_outbox_ruler TO regress_outbox_admin;
+SET ROLE regress_outbox_admin;
+SELECT outbox.alter_queue('x', validator => '"Rules".amount');
+RESET ROLE;
+SELECT queue, validator, validator_owner FROM outbox.queues ORDER BY 1;
 
 -- What it says refuses the message, in the producer's face, and nothing was written.
 SET ROLE outbox_ingest;
@@ -101,6 +104,56 @@ SELECT validator IS NULL AS removed FROM outbox.queues WHERE queue = 'x';
 SELECT created FROM outbox.enqueue('e2', '{"amount": 0}', 'x');
 SELECT t.try($$INSERT INTO outbox.queues (queue, validator) VALUES ('y', '')$$);
 
+-- Producers choose what it is given: an operator cannot have them run a superuser's helper.
+CREATE FUNCTION public.helper(payload jsonb, headers jsonb, command text) RETURNS text LANGUAGE plpgsql AS $$
+	BEGIN EXECUTE command; RETURN NULL; END $$;
+CREATE FUNCTION public.definer(payload jsonb, headers jsonb, command text) RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS $$
+	BEGIN EXECUTE command; RETURN NULL; END $$;
+SET ROLE regress_outbox_admin;
+SELECT outbox.alter_queue('x', validator => 'public.helper');
+SELECT outbox.alter_queue('x', validator => 'public.definer');
+SELECT outbox.create_queue('y', validator => 'public.helper');
+RESET ROLE;
+-- Nor can a function that it may name become one.
+CREATE FUNCTION t.sent() RETURNS SETOF text LANGUAGE sql AS $t$
+	SELECT t.try($$SELECT outbox.enqueue('owner', '{"amount": 1}', 'x', routing_key => 'ALTER ROLE outbox_ingest CREATEROLE')$$) $t$;
+ALTER FUNCTION "Rules".sum(jsonb, jsonb, text) RENAME TO amount;
+SET ROLE regress_outbox_admin;
+SELECT outbox.alter_queue('x', validator => '"Rules".amount');
+RESET ROLE;
+SELECT t.sent();
+ALTER FUNCTION "Rules".amount(jsonb, jsonb, text) OWNER TO regress_outbox_ruled;
+SELECT t.sent();
+SELECT object, problem FROM outbox.check() WHERE severity = 'error';
+ALTER FUNCTION "Rules".amount(jsonb, jsonb, text) OWNER TO regress_outbox_ruler;
+SELECT t.sent();
+DROP FUNCTION "Rules".amount(jsonb, jsonb, text);
+SELECT t.sent();
+ALTER FUNCTION public.helper(jsonb, jsonb, text) SET SCHEMA "Rules";
+ALTER FUNCTION "Rules".helper(jsonb, jsonb, text) RENAME TO amount;
+SELECT t.sent();
+SELECT rolcreaterole FROM pg_roles WHERE rolname = 'outbox_ingest';
+-- What its owner makes of it is the owner's affair.
+DROP FUNCTION "Rules".amount(jsonb, jsonb, text);
+SET ROLE regress_outbox_ruler;
+CREATE FUNCTION "Rules".amount(payload jsonb, headers jsonb, routing_key text) RETURNS text LANGUAGE sql AS $$ SELECT 'one' $$;
+RESET ROLE;
+SELECT t.sent();
+SET ROLE regress_outbox_ruler;
+CREATE OR REPLACE FUNCTION "Rules".amount(payload jsonb, headers jsonb, routing_key text) RETURNS text LANGUAGE sql AS $$ SELECT 'two' $$;
+RESET ROLE;
+SELECT t.sent();
+-- Whoever sets it by hand has to name its owner, too. The owner's name counts.
+SELECT t.try($$UPDATE outbox.queues SET validator_owner = NULL WHERE queue = 'x'$$);
+ALTER ROLE regress_outbox_ruler RENAME TO regress_outbox_ruling;
+SELECT t.sent();
+SELECT outbox.alter_queue('x', validator => '"Rules".amount');
+SELECT t.sent();
+ALTER ROLE regress_outbox_ruling RENAME TO regress_outbox_ruler;
+SELECT outbox.alter_queue('x', validator => '');
+SELECT validator_owner IS NULL AS removed FROM outbox.queues WHERE queue = 'x';
+DROP FUNCTION public.definer(jsonb, jsonb, text);
+
 -- take_number: a number that no message bears.
 SELECT outbox.create_queue('n', ordering => 'numbered');
 SELECT outbox.take_number('n', 'k');
@@ -120,4 +173,4 @@ SELECT t.try(s) FROM (VALUES
 
 SET client_min_messages = warning;
 DROP SCHEMA t, "Rules" CASCADE;
-DROP ROLE regress_outbox_ruler, regress_outbox_admin;
+DROP ROLE regress_outbox_ruler, regress_outbox_ruled, regress_outbox_admin;
