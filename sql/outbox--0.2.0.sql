@@ -253,7 +253,9 @@ CREATE TABLE outbox.pending (
 	lease_expires_at timestamptz,
 	CONSTRAINT pending_pkey PRIMARY KEY (outbox_id),
 	CONSTRAINT pending_lease_is_whole CHECK (pg_catalog.num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) IN (0, 4)),
-	CONSTRAINT pending_priority CHECK (priority BETWEEN 0 AND 15)
+	CONSTRAINT pending_priority CHECK (priority BETWEEN 0 AND 15),
+	CONSTRAINT pending_times_are_finite CHECK (pg_catalog.isfinite(next_attempt_at) AND pg_catalog.isfinite(created_at)
+		AND pg_catalog.isfinite(claimed_at) AND pg_catalog.isfinite(lease_expires_at))
 -- Room on its page for the leased version of each row: it need not look for another page, WAL
 -- says only what changed, and the version that it leaves behind is pruned where the claim is.
 ) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
@@ -281,6 +283,7 @@ COMMENT ON CONSTRAINT pending_pkey ON outbox.pending IS 'a message is pending on
 COMMENT ON INDEX outbox.pending_pkey IS 'a message is pending once';
 COMMENT ON CONSTRAINT pending_lease_is_whole ON outbox.pending IS 'the four lease columns are all NULL or all set';
 COMMENT ON CONSTRAINT pending_priority ON outbox.pending IS 'the priorities that claims look for';
+COMMENT ON CONSTRAINT pending_times_are_finite ON outbox.pending IS 'each time has a distance from now';
 COMMENT ON INDEX outbox.pending_due IS 'the order of claims: a row stands where it becomes claimable, so rows leased by others are not at the head';
 COMMENT ON INDEX outbox.pending_lease IS 'finds expired leases, and one worker''s leases, without reading pending';
 COMMENT ON INDEX outbox.pending_key_sequence IS 'two pending messages never share (queue, partition_key, sequence_id)';
@@ -653,8 +656,8 @@ CREATE VIEW outbox.operational_status AS
 		END AS state,
 		p.attempt_count, p.max_attempts, p.next_attempt_at, p.created_at,
 		p.claimed_by, p.claimed_at, p.lease_expires_at,
-		extract(epoch FROM c.now - p.claimed_at)::double precision AS lease_age_seconds,
-		p.next_attempt_at - c.now AS time_to_due,
+		CASE WHEN pg_catalog.isfinite(p.claimed_at) THEN extract(epoch FROM c.now - p.claimed_at)::double precision END AS lease_age_seconds,
+		CASE WHEN pg_catalog.isfinite(p.next_attempt_at) THEN p.next_attempt_at - c.now END AS time_to_due,
 		l.attempt_no AS last_attempt_no, l.state AS last_attempt_state,
 		l.error_code AS last_error_code, l.error_message AS last_error_message, l.created_at AS last_attempt_at
 	FROM outbox.pending p
@@ -702,8 +705,8 @@ CREATE VIEW outbox.status AS
 			count(*) FILTER (WHERE s.state = 'leased') AS leased_count,
 			count(*) FILTER (WHERE s.state = 'expired') AS expired_lease_count,
 			count(*) FILTER (WHERE s.state = 'scheduled') AS scheduled_count,
-			max(extract(epoch FROM s.now - s.next_attempt_at)) FILTER (WHERE s.state = 'due')::double precision AS oldest_due_age_seconds,
-			max(extract(epoch FROM s.now - s.created_at))::double precision AS oldest_pending_age_seconds
+			extract(epoch FROM min(s.now) - min(s.next_attempt_at) FILTER (WHERE s.state = 'due' AND pg_catalog.isfinite(s.next_attempt_at)))::double precision AS oldest_due_age_seconds,
+			extract(epoch FROM min(s.now) - min(s.created_at) FILTER (WHERE pg_catalog.isfinite(s.created_at)))::double precision AS oldest_pending_age_seconds
 		FROM (
 			SELECT p.queue, p.next_attempt_at, p.created_at, c.now,
 				CASE
@@ -1027,7 +1030,9 @@ BEGIN ATOMIC
 		UNION ALL
 		VALUES ('outbox.pending'::regclass::oid, 'pending_lease_is_whole',
 			'(num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) = ANY (ARRAY[0, 4]))'),
-			('outbox.pending'::regclass::oid, 'pending_priority', '((priority >= 0) AND (priority <= 15))')
+			('outbox.pending'::regclass::oid, 'pending_priority', '((priority >= 0) AND (priority <= 15))'),
+			('outbox.pending'::regclass::oid, 'pending_times_are_finite',
+				'(isfinite(next_attempt_at) AND isfinite(created_at) AND isfinite(claimed_at) AND isfinite(lease_expires_at))')
 	), grants(object, owner, acl, is_core) AS (
 		SELECT o.oid::regclass::text, o.relowner, o.relacl, o.is_core FROM ours o
 		UNION ALL

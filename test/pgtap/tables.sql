@@ -177,7 +177,8 @@ SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.attempts_default')
 SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.pending')$$, $$VALUES
 	('pending_lease_is_whole', 'CHECK ((num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) = ANY (ARRAY[0, 4])))'),
 	('pending_pkey', 'PRIMARY KEY (outbox_id)'),
-	('pending_priority', 'CHECK (((priority >= 0) AND (priority <= 15)))')$$, 'constraints of pending: the lease columns are all NULL or all set');
+	('pending_priority', 'CHECK (((priority >= 0) AND (priority <= 15)))'),
+	('pending_times_are_finite', 'CHECK ((isfinite(next_attempt_at) AND isfinite(created_at) AND isfinite(claimed_at) AND isfinite(lease_expires_at)))')$$, 'constraints of pending: the lease columns are all NULL or all set');
 SELECT results_eq($$SELECT * FROM pg_temp.indexes('outbox.attempts_default')$$, $$VALUES
 	('attempts_default_failed', 'USING btree (outbox_id) WHERE (state = ''FAILED''::outbox.attempt_state)'),
 	('attempts_default_one_terminal_per_outbox', 'UNIQUE USING btree (outbox_id) WHERE (state = ANY (ARRAY[''DISPATCHED''::outbox.attempt_state, ''FAILED''::outbox.attempt_state]))'),

@@ -68,6 +68,26 @@ SELECT outbox_id IS NOT NULL AS leased FROM outbox.enqueue_and_claim('w', 'short
 SELECT state FROM outbox.operational_status WHERE outbox_id = t.id('short');
 ROLLBACK;
 
+-- Times at infinity are refused, and where they stand all the same every view bears them.
+SELECT t.try(s) FROM (VALUES
+	($$UPDATE outbox.pending SET next_attempt_at = 'infinity' WHERE outbox_id = t.id('due')$$),
+	($$UPDATE outbox.pending SET next_attempt_at = '-infinity' WHERE outbox_id = t.id('due')$$),
+	($$UPDATE outbox.pending SET created_at = '-infinity' WHERE outbox_id = t.id('due')$$),
+	($$UPDATE outbox.pending SET claimed_at = '-infinity' WHERE outbox_id = t.id('leased')$$),
+	($$UPDATE outbox.pending SET lease_expires_at = 'infinity' WHERE outbox_id = t.id('leased')$$)) v(s);
+BEGIN;
+ALTER TABLE outbox.pending DROP CONSTRAINT pending_times_are_finite;
+UPDATE outbox.pending SET next_attempt_at = v.at::timestamptz, created_at = v.at::timestamptz
+FROM (VALUES ('due', '-infinity'), ('scheduled', 'infinity')) v(message, at) WHERE outbox_id = t.id(v.message);
+UPDATE outbox.pending SET claimed_at = '-infinity', lease_expires_at = 'infinity' WHERE outbox_id = t.id('leased');
+UPDATE outbox.pending SET claimed_at = 'infinity', lease_expires_at = '-infinity' WHERE outbox_id = t.id('expired');
+SELECT m.event_type, s.state, s.lease_age_seconds, s.time_to_due IS NULL AS no_time FROM outbox.operational_status s JOIN outbox.messages m USING (outbox_id)
+WHERE m.event_type IN ('due', 'scheduled', 'leased', 'expired') ORDER BY 1;
+SELECT queue, pending_count AS pending, due_unleased_count AS due, leased_count AS leased, expired_lease_count AS expired, scheduled_count AS scheduled
+FROM outbox.status WHERE queue = 'q';
+SELECT length(outbox.prometheus()) > 0 AS scraped;
+ROLLBACK;
+
 -- The cost of dead letters does not grow with delivered history: what is read are
 -- the index of failures and the failed messages, not the delivered ones.
 SELECT count(*) FROM generate_series(1, 20) b, LATERAL (SELECT array_agg(e.outbox_id) AS ids, array_agg(e.lease_token) AS tokens, array_agg('DISPATCHED'::outbox.attempt_state) AS states
