@@ -18,13 +18,15 @@ UPDATE payment_outbox_pending SET lease_expires_at = clock_timestamp() - interva
 SELECT t.report('dead', 'w', 'FAILED'), t.report('sent', 'w', 'DISPATCHED'), t.report('expired', 'w', 'DISPATCHED') AS expired;
 UPDATE payment_outbox_pending SET claimed_by = NULL, lease_token = NULL, lease_expires_at = NULL WHERE instruction_id = 'leased' RETURNING instruction_id, claimed_by;
 SELECT count(claimed_at) AS still_leased FROM outbox.pending;
-UPDATE payment_outbox_pending SET claimed_by = 'x', lease_token = gen_random_uuid(), lease_expires_at = 'infinity', attempt_count = 3 WHERE instruction_id = 'leased';
+UPDATE payment_outbox_pending SET claimed_by = 'x', lease_token = gen_random_uuid(), lease_expires_at = clock_timestamp() + interval '1 year', attempt_count = 3 WHERE instruction_id = 'leased';
 TABLE t.payments;
 -- Half a lease is no lease; the rest is the producer's; rows come and go by the functions.
 SELECT t.try(s) FROM (VALUES
 	($$UPDATE payment_outbox_pending SET claimed_by = 'w' WHERE instruction_id = 'due'$$),
 	($$UPDATE payment_outbox_pending SET lease_token = NULL WHERE instruction_id = 'leased'$$),
 	($$UPDATE payment_outbox_pending SET next_attempt_at = NULL WHERE instruction_id = 'due'$$),
+	($$UPDATE payment_outbox_pending SET next_attempt_at = '-infinity' WHERE instruction_id = 'due'$$),
+	($$UPDATE payment_outbox_pending SET lease_expires_at = 'infinity' WHERE instruction_id = 'leased'$$),
 	($$UPDATE payment_outbox_pending SET outbox_id = gen_random_uuid()$$),
 	($$UPDATE payment_outbox_pending SET instruction_id = 'x'$$),
 	($$UPDATE payment_outbox_pending SET participant_id = 'x'$$),
@@ -126,6 +128,13 @@ SELECT s AS query, t.scans(s) ~ 'messages' AS reads_messages, t.scans(s) ~ 'atte
 	(1, $$SELECT count(*) FROM payment_outbox_pending$$),
 	(2, $$SELECT pending_depth, leased_count FROM supervisor_outbox_status$$),
 	(3, $$SELECT retryable_count FROM supervisor_outbox_status$$)) v(n, s) ORDER BY n;
+-- Asked for once or four times, the ledger is read once.
+SELECT count(*) FROM outbox.attempts \gset ledger_
+SELECT rows_read < 2 * :ledger_count AS read_once FROM (
+	SELECT sum((n ->> 'Actual Rows')::numeric * (n ->> 'Actual Loops')::numeric) AS rows_read
+	FROM t.plan('SELECT dispatched_count, failed_count, retryable_count, zombie_requeue_count FROM supervisor_outbox_status') p,
+		jsonb_path_query(p, 'strict $.**') n
+	WHERE jsonb_typeof(n) = 'object' AND n ->> 'Node Type' LIKE '%Scan%' AND n ->> 'Relation Name' LIKE 'attempts%') r;
 
 SET client_min_messages = warning;
 DROP SCHEMA t CASCADE;
