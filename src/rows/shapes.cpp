@@ -38,7 +38,7 @@ const Shape queues_shape = {
 	 "((on_dead_head = 'continue'::text) AND (max_in_flight IS NULL))"},
 	{{true, "(queue)", ""}},
 	1,
-	inserts};
+	"merge_queue"};
 const Shape messages_shape = {"messages",
 							  {"outbox_id", "queue", "event_id", "event_type", "aggregate_type", "aggregate_id",
 							   "partition_key", "sequence_id", "idempotency_key", "routing_key", "priority",
@@ -50,7 +50,7 @@ const Shape messages_shape = {"messages",
 							  {},
 							  {{true, "(outbox_id)", ""}},
 							  1,
-							  0};
+							  nullptr};
 const Shape attempts_shape = {
 	"attempts",
 	{"outbox_id", "attempt_no", "state", "worker_id", "lease_token", "claimed_at", "completed_at", "reference",
@@ -66,7 +66,7 @@ const Shape attempts_shape = {
 	  " WHERE (state = ANY (ARRAY['DISPATCHED'::outbox.attempt_state, 'FAILED'::outbox.attempt_state]))"},
 	 {false, "(outbox_id)", " WHERE (state = 'FAILED'::outbox.attempt_state)"}},
 	3,
-	0};
+	nullptr};
 const Shape pending_shape = {
 	"pending",
 	{"outbox_id", "queue", "priority", "partition_key", "sequence_id", "attempt_count", "max_attempts",
@@ -84,7 +84,7 @@ const Shape pending_shape = {
 	  " WHERE ((claimed_by IS NOT NULL) OR (claimed_at IS NOT NULL) OR (lease_expires_at IS NOT NULL))"},
 	 {true, "(outbox.key_digest(queue, partition_key), sequence_id)", " WHERE (sequence_id IS NOT NULL)"}},
 	4,
-	inserts | updates | deletes};
+	"pending_changed"};
 const Shape idempotency_keys_shape = {"idempotency_keys",
 									  {"digest", "queue", "outbox_id"},
 									  {BYTEAOID, TEXTOID, UUIDOID},
@@ -93,7 +93,7 @@ const Shape idempotency_keys_shape = {"idempotency_keys",
 									  {},
 									  {{true, "(digest)", ""}},
 									  1,
-									  0};
+									  nullptr};
 const Shape key_numbers_shape = {"key_numbers",
 								 {"digest", "upto", "queue", "partition_key", "outbox_id"},
 								 {BYTEAOID, INT8OID, TEXTOID, TEXTOID, UUIDOID},
@@ -102,7 +102,7 @@ const Shape key_numbers_shape = {"key_numbers",
 								 {},
 								 {{true, "(digest, upto)", ""}},
 								 1,
-								 0};
+								 nullptr};
 const Shape replays_shape = {"replays",
 							 {"outbox_id", "replay_id", "created_at"},
 							 {UUIDOID, UUIDOID, TIMESTAMPTZOID},
@@ -111,7 +111,7 @@ const Shape replays_shape = {"replays",
 							 {},
 							 {{true, "(outbox_id)", ""}},
 							 1,
-							 0};
+							 nullptr};
 const Shape retired_numbers_shape = {"retired_numbers",
 									 {"outbox_id", "sequence_id"},
 									 {UUIDOID, INT8OID},
@@ -120,6 +120,6 @@ const Shape retired_numbers_shape = {"retired_numbers",
 									 {},
 									 {{true, "(outbox_id)", ""}},
 									 1,
-									 0};
+									 nullptr};
 
 } // namespace outbox

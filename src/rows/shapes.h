@@ -116,7 +116,7 @@ struct Shape {
 							// queues read otherwise, and are evaluated for nothing
 	OwnIndex indexes[4];
 	int nindexes;
-	Oid own_trigger_events; // trigger events that our own triggers use
+	const char *own_trigger; // that our own writing does without, and its function; or nullptr
 };
 
 constexpr int shapes = 8;

@@ -42,23 +42,39 @@ would_fire(int16 tgtype, int access)
 		   ((access & deletes) != 0 && TRIGGER_FOR_DELETE(tgtype));
 }
 
+// InvalidOid: the shape has no trigger.
+Oid
+own_trigger_function(const Shape &shape, Oid schema)
+{
+	oidvector *no_arguments = buildoidvector(nullptr, 0);
+
+	if (shape.own_trigger == nullptr)
+		return InvalidOid;
+	return GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(shape.own_trigger),
+						   PointerGetDatum(no_arguments), ObjectIdGetDatum(schema));
+}
+
+// Our own trigger bears the name of its function.
+bool
+is_own_trigger(const Shape &shape, const Trigger *trigger, Oid function)
+{
+	return OidIsValid(function) && trigger->tgfoid == function && strcmp(trigger->tgname, shape.own_trigger) == 0;
+}
+
 void
 refuse_triggers(const Shape &shape, Relation rel, int access)
 {
-	TriggerDesc *triggers = rel->trigdesc;
+	// Looked up first: a look into the catalogue may replace what the walk is in.
+	Oid function = rel->trigdesc != nullptr ? own_trigger_function(shape, RelationGetNamespace(rel)) : InvalidOid;
+	const TriggerDesc *triggers = rel->trigdesc;
 
-	if (triggers == nullptr)
-		return;
-	for (int i = 0; i < triggers->numtriggers; i++)
+	for (int i = 0; triggers != nullptr && i < triggers->numtriggers; i++)
 	{
 		const Trigger *trigger = &triggers->triggers[i];
 
-		if (trigger->tgenabled == TRIGGER_DISABLED || !would_fire(trigger->tgtype, access))
-			continue;
-		if (would_fire(trigger->tgtype, static_cast<int>(shape.own_trigger_events)) &&
-			get_func_namespace(trigger->tgfoid) == RelationGetNamespace(rel))
-			continue;
-		refuse(rel, "the trigger", trigger->tgname);
+		if (trigger->tgenabled != TRIGGER_DISABLED && would_fire(trigger->tgtype, access) &&
+			!is_own_trigger(shape, trigger, function))
+			refuse(rel, "the trigger", trigger->tgname);
 	}
 }
 

@@ -98,6 +98,10 @@ SELECT * FROM t.under('CREATE CONSTRAINT TRIGGER mine AFTER INSERT ON outbox.att
 SELECT * FROM t.under('CREATE TRIGGER mine BEFORE INSERT ON outbox.idempotency_keys FOR EACH ROW EXECUTE FUNCTION t.note()');
 SELECT * FROM t.under('CREATE TRIGGER mine BEFORE INSERT ON outbox.key_numbers FOR EACH ROW EXECUTE FUNCTION t.note()');
 SELECT * FROM t.under('CREATE TRIGGER mine BEFORE INSERT ON outbox.replays FOR EACH ROW EXECUTE FUNCTION t.note()');
+-- Of a function of ours, or under the name of our trigger, too: neither alone makes it ours.
+SELECT * FROM t.under('CREATE TRIGGER mine AFTER INSERT ON outbox.pending FOR EACH ROW EXECUTE FUNCTION outbox.pending_changed()');
+SELECT * FROM t.under('DROP TRIGGER pending_changed ON outbox.pending; CREATE TRIGGER pending_changed AFTER DELETE ON outbox.pending FOR EACH ROW EXECUTE FUNCTION t.note()');
+SELECT * FROM t.under('CREATE FUNCTION outbox.note() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN RAISE NOTICE ''fired''; RETURN new; END $f$; CREATE TRIGGER mine BEFORE INSERT ON outbox.pending FOR EACH ROW EXECUTE FUNCTION outbox.note()');
 SELECT * FROM t.under('CREATE TABLE t.refers (id uuid REFERENCES outbox.pending)');
 SELECT * FROM t.under('CREATE TABLE t.kinds (k text PRIMARY KEY); ALTER TABLE outbox.messages_default ADD FOREIGN KEY (aggregate_type) REFERENCES t.kinds');
 
