@@ -179,14 +179,14 @@ sub visit
 {
 	my ($module, @path) = @_;
 
-	foreach my $i (grep { $path[$_] eq $module } 0 .. $#path)
+	if ($seen{$module})
 	{
-		push @cycles, join ' -> ', @path[ $i .. $#path ], $module;
+		my ($i) = grep { $path[$_] eq $module } 0 .. $#path;
+		push @cycles, join ' -> ', @path[ $i .. $#path ], $module if defined $i;
 		return;
 	}
-	return if $seen{$module};
-	visit($_, @path, $module) foreach grep { $_ ne $module } sort keys %{ $include{$module} // {} };
 	$seen{$module} = 1;
+	visit($_, @path, $module) foreach grep { $_ ne $module } sort keys %{ $include{$module} // {} };
 	return;
 }
 visit($_) foreach sort keys %include;
@@ -198,7 +198,9 @@ SKIP:
 	skip 'clang-format 14 is not installed', 1 unless $formatter;
 	my @files = split /\n/, `git ls-files '*.cpp' '*.h' 2>/dev/null`;
 	@files = glob 'src/*.cpp src/*/*.cpp src/*/*.h test/*/*.cpp test/*/*.h bench/*.cpp bench/*.h demo/*.cpp' unless @files;
-	is_deeply([ grep { system("$formatter --dry-run --Werror '$_' 2>/dev/null") != 0 } grep { -f } @files ], [], 'C++ has the format of .clang-format');
+	my %wrong = map { $_ => 1 } map { /^([^:]+):\d+:\d+: error/ ? $1 : () } split /\n/,
+	  `$formatter --dry-run --Werror @{[ grep { -f } @files ]} 2>&1`;
+	is_deeply([ sort keys %wrong ], [], 'C++ has the format of .clang-format');
 }
 
 done_testing();
