@@ -40,7 +40,7 @@ sub fill
 		SELECT outbox.enqueue('keyed', '1', 'extra', idempotency_key => repeat('k$round', 5000));
 		SELECT outbox.enqueue('event', '1', 'extra', event_id => '$event') WHERE $round = 1;
 		-- Numbers, also in one transaction.
-		SELECT outbox.enqueue('numbered', '1', 'numbered', partition_key => p) FROM unnest(ARRAY['p', 'q', 'p', '', repeat('long', 5000)]) p;
+		SELECT outbox.enqueue('numbered', '1', 'numbered', partition_key => p) FROM unnest(ARRAY['p', 'q', 'p', 'r', repeat('long', 5000)]) p;
 		-- History of each kind.
 		SELECT outbox.enqueue(e, '1', priority => 15) FROM unnest(ARRAY['sent', 'failed', 'retried', 'cancelled', 'replayed', 'lost']) e;
 	});
@@ -239,7 +239,7 @@ sub works
 	# Numbers.
 	is($ask->(q{
 			SELECT string_agg(sequence_id::text, ' ' ORDER BY n)
-			FROM unnest(ARRAY['p', 'q', '', repeat('long', 5000), 'new', 'p']) WITH ORDINALITY u(p, n),
+			FROM unnest(ARRAY['p', 'q', 'r', repeat('long', 5000), 'new', 'p']) WITH ORDINALITY u(p, n),
 				outbox.enqueue('numbered', '1', 'numbered', partition_key => p)}),
 		'5 3 3 3 1 6', "$db: numbers go on");
 
