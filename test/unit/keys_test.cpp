@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "keys.h"
+#include "key_frames.h"
 #include "seed.h"
 
 namespace {
