@@ -8,6 +8,7 @@
 #                           ROUNDS=1 repeat a round that failed
 #   make history-mutants    shows that it notices what breaks the extension
 #   make installcheck       regression and isolation tests on a running, installed server
+#   make pictures           docs/*.svg from docs/*.dot, by Graphviz
 #   PG_CONFIG=...           chooses the server
 
 PG_CONFIG ?= pg_config
@@ -98,6 +99,14 @@ $(shlib): .build-objects
 # The functions by which tests stop and release processes.
 stop_points.txt: exports.txt Makefile
 	(cat $<; for f in arm reached release shake; do printf '%s\n' "outbox_stop_point_$$f" "pg_finfo_outbox_stop_point_$$f"; done) >$@
+
+# Each picture carries its source in a comment, which test/meta.pl compares.
+.PHONY: pictures
+pictures:
+	$(MAKE) -s -C $(here)test/unit states >$(here)docs/states.dot
+	set -e; for dot in $(here)docs/*.dot; do \
+		{ dot -Tsvg $$dot; echo '<!--'; cat $$dot; echo '-->'; } >$${dot%.dot}.svg; \
+	done
 
 .PHONY: FORCE
 FORCE:

@@ -192,6 +192,26 @@ sub visit
 visit($_) foreach sort keys %include;
 is_deeply([ grep { !m{^rows/} } @cycles ], [], '... and no cycle of modules');
 
+my %drawn;
+$drawn{ $_->[0] }{ $_->[1] } = 1 foreach map { [ split / -> / ] } slurp('docs/layers.dot') =~ /^\t(\w+ -> \w+);$/mg;
+my %taken;
+foreach my $module (grep { m{/} } keys %include)
+{
+	$taken{ $module =~ s{/.*}{}r }{$_} = 1 foreach values %{ $include{$module} };
+}
+# leads FROM TO: along the arrows
+sub leads
+{
+	my ($from, $to) = @_;
+	return $from eq $to || grep { leads($_, $to) } keys %{ $drawn{$from} // {} };
+}
+is_deeply([ map { my $from = $_; map { "$from -> $_" } grep { !leads($from, $_) } sort keys %{ $taken{$from} } } sort keys %taken ],
+	[], 'docs/layers.dot: includes go along its arrows');
+is_deeply([ map { my $from = $_; map { "$from -> $_" } grep { !$taken{$from}{$_} } sort keys %{ $drawn{$from} } } sort keys %drawn ],
+	[], '... each of which some include takes');
+is_deeply([ grep { index(slurp(s/\.dot$/.svg/r), "<!--\n" . slurp($_) . "-->\n") < 0 || slurp($_) =~ /--/ } glob 'docs/*.dot' ],
+	[], 'docs/*.svg are made of docs/*.dot (make pictures)');
+
 SKIP:
 {
 	my ($formatter) = grep { defined && `$_ --version 2>/dev/null` =~ /version 14\./ } qw(clang-format-14 clang-format);

@@ -1,9 +1,10 @@
-// docs/internals.md shows the table that the code uses. Skipped where the file
-// or its markers are absent; a marker without its partner is an error.
+// docs/internals.md and docs/states.dot show the table that the code uses. Skipped where
+// the file or the markers are absent; a marker without its partner is an error.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,16 @@ TEST(Docs, ShowTheTransitions)
 	ASSERT_LT(begin, end) << "the markers are in the wrong order in " << file;
 	EXPECT_EQ(Lines(begin + 1, end), outbox::test::transition_table())
 		<< "fill it from: make -s -C test/unit transitions";
+}
+
+TEST(Docs, ShowTheDiagram)
+{
+	std::ifstream in("../../docs/states.dot");
+	if (!in)
+		GTEST_SKIP() << "no docs/states.dot";
+
+	EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), outbox::test::diagram())
+		<< "make pictures writes it";
 }
 
 } // namespace

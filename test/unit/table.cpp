@@ -45,4 +45,13 @@ transition_table()
 	return lines;
 }
 
+std::string
+diagram()
+{
+	std::string text(core::write_dot(nullptr, 0), '\0');
+
+	core::write_dot(text.data(), text.size() + 1);
+	return text;
+}
+
 } // namespace outbox::test

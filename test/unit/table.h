@@ -1,4 +1,5 @@
-// The transition table as docs/internals.md shows it, line by line.
+// What the documentation shows of the state machine: the transition table of
+// docs/internals.md, line by line, and the diagram of docs/states.dot.
 #pragma once
 
 #include <string>
@@ -7,5 +8,7 @@
 namespace outbox::test {
 
 std::vector<std::string> transition_table();
+
+std::string diagram();
 
 } // namespace outbox::test
