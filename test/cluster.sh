@@ -3,7 +3,9 @@
 # Temporary PostgreSQL clusters with the extension in them: to be sourced by
 # bash scripts that run with `set -euo pipefail`.
 #
-#   cluster_packages [PACKAGE...]      installs what is missing (Debian; root or sudo)
+#   cluster_packages [PACKAGE...]      installs what is missing (Debian, Ubuntu; root or sudo): a
+#                                      server, what building takes, and these; NN in a name is
+#                                      the server's major version
 #   cluster_init                       temporary folder, user, environment, trap
 #   cluster_build                      builds in the checkout, installs into a private copy of
 #                                      the server, whose programs then come first in PATH
@@ -15,6 +17,10 @@
 #                                      PGHOST, PGPORT, PGUSER, PGDATABASE then lead to it
 #   cluster_use NAME                   makes them lead to another one
 #   cluster_stop NAME [MODE]           fast, immediate or smart
+#   cluster_cache                      prints the folder for what is kept between runs
+#   cluster_promtool                   has promtool in PATH, out of the package prometheus
+#   cluster_mirror                     prints the mirror of Debian
+#   cluster_sources TYPE SUITE         prints apt sources (deb, deb-src) of a suite of Debian
 #   as_user COMMAND...                 runs something as the user who owns the clusters
 #   watched LOG COMMAND...             the same, shown, kept in LOG, with a time limit, and
 #                                      ended at once when the script is
@@ -23,15 +29,18 @@
 #                                      own, which then must call it
 #
 # What it guarantees:
-# - Nothing outside the temporary folder and the checkout's build output is
-#   written: the extension is installed into a copy of the server's files, so no
+# - Nothing outside the temporary folder, the cache folder and the checkout's build output
+#   is written: the extension is installed into a copy of the server's files, so no
 #   right is needed but to install packages, and runs do not disturb each other.
+# - Installing packages only adds: what is installed keeps its version, no service is started,
+#   restarted or enabled, no cluster is made. Where that is impossible, nothing is installed.
 # - Servers never run as root: as user postgres if the script runs as root, else
 #   as whoever runs it. They listen on a Unix socket in that folder only.
 # - Whatever way the script ends, its servers are stopped and its folder removed.
 #
-# Reads: PG_CONFIG (another server than Debian's 15), TMPDIR, OUTBOX_KEEP (not
-# empty: the temporary folder stays), OUTBOX_TIMEOUT (seconds for one `watched`).
+# Reads: PG_CONFIG (the server; else the newest that is installed, else the newest that can
+# be), TMPDIR, OUTBOX_KEEP (not empty: the temporary folder stays), OUTBOX_TIMEOUT (seconds for
+# one `watched`), OUTBOX_CACHE (the cache folder), OUTBOX_MIRROR (of Debian; else apt's own).
 #
 # Sets: OUTBOX_ROOT (the checkout), OUTBOX_TMP, OUTBOX_USER, OUTBOX_COPY (where
 # cluster_copy puts the checkout), OUTBOX_STOP_POINTS_PATH, PGXS_DIR, PG_MAJOR.
@@ -42,7 +51,11 @@ cluster_child=
 cluster_reader=
 cluster_as_user=()
 cluster_ports=0
-cluster_default_pg_config=/usr/lib/postgresql/15/bin/pg_config
+cluster_majors=(18 17 16 15)	# newest first
+cluster_build_packages=(g++ libssl-dev make perl util-linux postgresql-NN postgresql-server-dev-NN)
+# What the tests take besides. test/roots looks at this, too.
+# shellcheck disable=SC2034
+cluster_test_packages=(clang-format faketime libgtest-dev libipc-run-perl libpq-dev postgresql-NN-pgtap spin)
 
 cluster_say() {
 	printf '%s\n' "$*" >&2
@@ -63,15 +76,51 @@ cluster_as_root() {
 	fi
 }
 
-# Installs the Debian packages that building and running need, and those named.
+# Prints the major version of the newest server that is installed as Debian does it.
+cluster_installed_major() {
+	local major
+	for major in "${cluster_majors[@]}"; do
+		if [ -x "/usr/lib/postgresql/$major/bin/postgres" ]; then
+			echo "$major"
+			return
+		fi
+	done
+	return 1
+}
+
+# Prints that of the newest that can be installed.
+cluster_available_major() {
+	local major
+	for major in "${cluster_majors[@]}"; do
+		if apt-cache show "postgresql-$major" "postgresql-server-dev-$major" >/dev/null 2>&1; then
+			echo "$major"
+			return
+		fi
+	done
+	return 1
+}
+
 # With PG_CONFIG set, or without dpkg, what is there is used.
 cluster_packages() {
-	local package missing=()
+	local major
 
 	if [ -n "${PG_CONFIG:-}" ] || ! command -v dpkg-query >/dev/null; then
 		return
 	fi
-	for package in g++ libssl-dev make perl util-linux postgresql-15 postgresql-server-dev-15 "$@"; do
+	major=$(cluster_installed_major || cluster_available_major) || {
+		cluster_as_root apt-get -q update >&2
+		major=$(cluster_available_major) ||
+			cluster_die "apt has no server of version ${cluster_majors[*]}; set PG_CONFIG"
+	}
+	set -- "${cluster_build_packages[@]}" "$@"
+	cluster_install "${@/NN/$major}"
+}
+
+# cluster_install PACKAGE...: installs what is missing of them, and only adds
+cluster_install() {
+	local package missing=()
+
+	for package in "$@"; do
 		# shellcheck disable=SC2016 # dpkg-query fills this in
 		if [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" != installed ]; then
 			missing+=("$package")
@@ -80,26 +129,66 @@ cluster_packages() {
 	if [ ${#missing[@]} -eq 0 ]; then
 		return
 	fi
-
 	cluster_say "installing ${missing[*]}"
-	# shellcheck disable=SC2016 # for the other shell
-	cluster_as_root sh -euc '
-		# Debian makes and starts a cluster when it installs a server. None is wanted.
-		conf=/etc/postgresql-common/createcluster.d
-		tidy="rm -f $conf/outbox-tests.conf"
-		[ -d "$conf" ] || tidy="$tidy; rmdir $conf"
-		mkdir -p "$conf"
-		trap "$tidy" EXIT
-		echo "create_main_cluster = false" >"$conf/outbox-tests.conf"
-		export DEBIAN_FRONTEND=noninteractive
-		apt-get -q update
-		apt-get -q -y --no-install-recommends -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=600 \
-			install "$@"
-	' sh "${missing[@]}" </dev/null >&2
+	cluster_as_root flock --close "${BASH_SOURCE[0]}" sh "${BASH_SOURCE[0]%/*}/add_packages" "${missing[@]}" \
+		</dev/null >&2 || cluster_die "these packages are not installed: ${missing[*]}"
+}
+
+cluster_cache() {
+	local folder=${OUTBOX_CACHE:-}
+
+	if [ -z "$folder" ] && [ "$(id -u)" -eq 0 ]; then
+		folder=/var/cache/outbox-tests
+	fi
+	folder=${folder:-${XDG_CACHE_HOME:-$HOME/.cache}/outbox-tests}
+	mkdir -p "$folder"
+	(cd "$folder" && pwd -P)
+}
+
+# Not installed: the package would enable a service.
+cluster_promtool() {
+	local folder
+	if command -v promtool >/dev/null || ! command -v apt-get >/dev/null; then
+		return
+	fi
+	folder=$(cluster_cache)/promtool
+	if [ ! -x "$folder/usr/bin/promtool" ]; then
+		rm -rf "$folder" "$folder.new"
+		mkdir "$folder.new"
+		(cd "$folder.new" && apt-get -q download prometheus && dpkg -x prometheus_*.deb . && rm prometheus_*.deb) >&2 || {
+			cluster_say "promtool cannot be had from apt"
+			return
+		}
+		mv "$folder.new" "$folder"
+	fi
+	PATH=$PATH:$folder/usr/bin
+}
+
+cluster_mirror() {
+	local mirror=${OUTBOX_MIRROR:-}
+
+	if [ -z "$mirror" ]; then
+		mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
+			sed -nE 's/^(URIs:|deb( \[[^]]*\])?) +([^ ]+\/debian)\/?( .*)?$/\3/p' | head -n 1) || :
+	fi
+	echo "${mirror:-http://deb.debian.org/debian}"
+}
+
+cluster_sources() {
+	local mirror source
+
+	mirror=$(cluster_mirror)
+	for source in "$mirror $2" "$mirror-security $2-security"; do
+		# sid has no security updates; the lists of a mirror may be older than they are meant to be.
+		if [ "$source" != "$mirror-security sid-security" ]; then
+			printf 'Types: %s\nURIs: %s\nSuites: %s\nComponents: main\n' "$1" "${source% *}" "${source#* }"
+			printf 'Check-Valid-Until: no\nSigned-By: %s\n\n' /usr/share/keyrings/debian-archive-keyring.gpg
+		fi
+	done
 }
 
 cluster_init() {
-	local variable
+	local variable major
 
 	# What the caller's environment says about other servers must not lead there.
 	for variable in "${!PG@}"; do
@@ -112,7 +201,8 @@ cluster_init() {
 	export LC_ALL=C.UTF-8
 	umask 022
 
-	variable=${PG_CONFIG:-$cluster_default_pg_config}
+	major=$(cluster_installed_major) && variable=/usr/lib/postgresql/$major/bin/pg_config || variable=pg_config
+	variable=${PG_CONFIG:-$variable}
 	PG_CONFIG=$(command -v "$variable") || cluster_die "there is no $variable"
 	export PG_CONFIG
 	# shellcheck disable=SC2034 # for those who source this
