@@ -152,10 +152,12 @@ CREATE TABLE outbox.messages (
 	routing_key text,
 	priority smallint NOT NULL,
 	max_attempts integer,
-	payload jsonb NOT NULL,
+	payload jsonb,
 	headers jsonb NOT NULL,
 	replay_of uuid,
-	created_at timestamptz NOT NULL
+	created_at timestamptz NOT NULL,
+	payload_bytes bytea,
+	content_type text
 ) PARTITION BY RANGE (outbox_id);
 COMMENT ON TABLE outbox.messages IS 'What producers said: append-only, one row a message, partitioned by the time in outbox_id.';
 COMMENT ON COLUMN outbox.messages.outbox_id IS 'UUIDv7 made by enqueue; unique';
@@ -170,18 +172,22 @@ COMMENT ON COLUMN outbox.messages.idempotency_key IS 'key under which the produc
 COMMENT ON COLUMN outbox.messages.routing_key IS 'carried along for the delivery';
 COMMENT ON COLUMN outbox.messages.priority IS '0 to 15, higher first';
 COMMENT ON COLUMN outbox.messages.max_attempts IS 'ceiling of this message; NULL = the queue''s';
-COMMENT ON COLUMN outbox.messages.payload IS 'the event';
+COMMENT ON COLUMN outbox.messages.payload IS 'the event; NULL = it is payload_bytes';
 COMMENT ON COLUMN outbox.messages.headers IS 'JSON object carried along';
 COMMENT ON COLUMN outbox.messages.replay_of IS 'the dead letter that this message replays';
 COMMENT ON COLUMN outbox.messages.created_at IS 'wall clock of the enqueue';
+COMMENT ON COLUMN outbox.messages.payload_bytes IS 'the event, byte for byte as it was given; NULL = it is payload';
+COMMENT ON COLUMN outbox.messages.content_type IS 'what the payload is, carried along for the delivery';
 
 -- A payload of up to a page stays in the row: out of line it costs a third more.
 CREATE TABLE outbox.messages_default PARTITION OF outbox.messages (
-	CONSTRAINT messages_default_pkey PRIMARY KEY (outbox_id)
+	CONSTRAINT messages_default_pkey PRIMARY KEY (outbox_id),
+	CONSTRAINT messages_one_payload CHECK ((payload IS NULL) <> (payload_bytes IS NULL))
 ) DEFAULT WITH (toast_tuple_target = 8160);
 COMMENT ON TABLE outbox.messages_default IS 'Messages of no dated partition: an insert never fails for want of one.';
 COMMENT ON CONSTRAINT messages_default_pkey ON outbox.messages_default IS 'a message is written once';
 COMMENT ON INDEX outbox.messages_default_pkey IS 'a message is written once';
+COMMENT ON CONSTRAINT messages_one_payload ON outbox.messages_default IS 'a message has one payload, JSON or bytes';
 
 ---------------------------------------------------------------- attempts
 
@@ -404,38 +410,40 @@ INSERT INTO outbox.queues (queue) VALUES ('default');
 
 ---------------------------------------------------------------- producer
 
-CREATE FUNCTION outbox.enqueue(event_type text, payload jsonb,
+CREATE FUNCTION outbox.enqueue(event_type text, payload jsonb DEFAULT NULL,
 	queue text DEFAULT 'default', aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL,
 	partition_key text DEFAULT NULL, idempotency_key text DEFAULT NULL, event_id uuid DEFAULT NULL,
 	headers jsonb DEFAULT '{}', routing_key text DEFAULT NULL, priority integer DEFAULT 0,
-	deliver_at timestamptz DEFAULT NULL, max_attempts integer DEFAULT NULL)
+	deliver_at timestamptz DEFAULT NULL, max_attempts integer DEFAULT NULL,
+	payload_bytes bytea DEFAULT NULL, content_type text DEFAULT NULL)
 RETURNS TABLE (outbox_id uuid, sequence_id bigint, created boolean)
 LANGUAGE c VOLATILE ROWS 1 AS 'MODULE_PATHNAME', 'outbox_enqueue';
-COMMENT ON FUNCTION outbox.enqueue(text, jsonb, text, text, text, text, text, uuid, jsonb, text, integer, timestamptz, integer) IS
+COMMENT ON FUNCTION outbox.enqueue IS
 $$Enqueues one message in the caller's transaction: rolled back with it, visible and notified with its commit.
-event_type: what happened, not empty. payload: any JSON. queue: an existing queue. aggregate_type, aggregate_id: the thing it happened to. partition_key: what is kept together; in a numbered queue the message gets the key's next number. idempotency_key: said again with the same queue and aggregate_id it returns the first message's ids with created = false. event_id: what consumers deduplicate on, a key of its own within the queue; NULL = outbox_id. An empty partition_key or idempotency_key and the nil UUID are refused: pass NULL for none. headers: a JSON object. priority: 0 to 15, higher first. deliver_at: not claimed before; NULL = now. max_attempts: this message's ceiling; NULL = the queue's.
-Errors: P7004 unknown queue; 22004 NULL event_type, payload, queue, headers or priority; 22023 a value out of range; 25006 read-only transaction.
+event_type: what happened, not empty. payload: any JSON. payload_bytes, content_type: instead of payload any bytes, and what they are. queue: an existing queue. aggregate_type, aggregate_id: the thing it happened to. partition_key: what is kept together; in a numbered queue the message gets the key's next number. idempotency_key: said again with the same queue and aggregate_id it returns the first message's ids with created = false. event_id: what consumers deduplicate on, a key of its own within the queue; NULL = outbox_id. An empty partition_key or idempotency_key and the nil UUID are refused: pass NULL for none. headers: a JSON object. priority: 0 to 15, higher first. deliver_at: not claimed before; NULL = now. max_attempts: this message's ceiling; NULL = the queue's.
+Errors: P7004 unknown queue; 22004 NULL event_type, queue, headers or priority; 22023 a value out of range, neither or both of payload and payload_bytes; 25006 read-only transaction.
 Locks: waits for an open transaction that uses the same idempotency_key or event_id and, in a numbered queue, the same partition_key; for nobody else.
 Cost: three index entries, one more for each key and for a number; does not grow with the tables.$$;
 
 CREATE FUNCTION outbox.enqueue_batch(queue text, messages jsonb)
 RETURNS TABLE (ordinality integer, outbox_id uuid, sequence_id bigint, created boolean)
 LANGUAGE c VOLATILE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_enqueue_batch';
-COMMENT ON FUNCTION outbox.enqueue_batch(text, jsonb) IS
+COMMENT ON FUNCTION outbox.enqueue_batch IS
 $$Enqueues an array of messages, as enqueue would one by one, and answers in input order.
-queue: an existing queue. messages: a JSON array of objects whose names are the argument names of enqueue but queue; JSON null means the argument's default (for payload: the payload null); an unknown name is an error. A key that comes twice in one array gives one message.
-Errors: as enqueue, the CONTEXT naming the element; 22023 when messages is no array of objects. One bad element and nothing is written.
+queue: an existing queue. messages: a JSON array of objects whose names are the argument names of enqueue but queue; JSON null means the argument's default (for payload without payload_bytes: the payload null); payload_bytes is a string in base64; an unknown name is an error. A key that comes twice in one array gives one message.
+Errors: as enqueue, the CONTEXT naming the element; 22023 when messages is no array of objects or payload_bytes no base64. One bad element and nothing is written.
 Locks: as enqueue; keys are taken in one fixed order, idempotency keys first, then partition keys, so that two batches do not deadlock.
 Cost: linear in the elements, far below that of as many calls of enqueue.$$;
 
-CREATE FUNCTION outbox.enqueue_and_claim(worker_id text, event_type text, payload jsonb,
+CREATE FUNCTION outbox.enqueue_and_claim(worker_id text, event_type text, payload jsonb DEFAULT NULL,
 	queue text DEFAULT 'default', aggregate_type text DEFAULT NULL, aggregate_id text DEFAULT NULL,
 	partition_key text DEFAULT NULL, idempotency_key text DEFAULT NULL, event_id uuid DEFAULT NULL,
 	headers jsonb DEFAULT '{}', routing_key text DEFAULT NULL, priority integer DEFAULT 0,
-	max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL)
+	max_attempts integer DEFAULT NULL, lease interval DEFAULT NULL,
+	payload_bytes bytea DEFAULT NULL, content_type text DEFAULT NULL)
 RETURNS TABLE (outbox_id uuid, sequence_id bigint, created boolean, lease_token uuid, lease_expires_at timestamptz)
 LANGUAGE c VOLATILE ROWS 1 AS 'MODULE_PATHNAME', 'outbox_enqueue_and_claim';
-COMMENT ON FUNCTION outbox.enqueue_and_claim(text, text, jsonb, text, text, text, text, text, uuid, jsonb, text, integer, integer, interval) IS
+COMMENT ON FUNCTION outbox.enqueue_and_claim IS
 $$Optimistic sending: enqueues a message that is born leased to worker_id, who sends it after COMMIT has succeeded and then completes it. If the sender dies, the lease expires and any worker takes over.
 worker_id: who will send, not empty. lease: how long, from the call; NULL = the queue's. The others as in enqueue. lease_token is NULL on a duplicate and in a paused queue: the message is stored and another will send it.
 Errors: as enqueue; 42501 unless the caller is a member of both outbox_ingest and outbox_executor; 22023 a lease that is not positive or not finite.
@@ -448,7 +456,7 @@ CREATE FUNCTION outbox.claim(worker_id text, batch_size integer DEFAULT 10, leas
 RETURNS TABLE (outbox_id uuid, queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text,
 	partition_key text, sequence_id bigint, idempotency_key text, routing_key text, priority integer,
 	payload jsonb, headers jsonb, attempt_count integer, max_attempts integer, created_at timestamptz,
-	lease_token uuid, lease_expires_at timestamptz)
+	lease_token uuid, lease_expires_at timestamptz, payload_bytes bytea, content_type text)
 LANGUAGE c VOLATILE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_claim';
 COMMENT ON FUNCTION outbox.claim(text, integer, interval, text[], interval) IS
 $$Leases at most batch_size due messages to worker_id, each under a fresh token, oldest due first within priority within a queue; queues are served in the order given.
@@ -500,7 +508,7 @@ RETURNS TABLE (kind text, outbox_id uuid,
 	queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text,
 	partition_key text, sequence_id bigint, idempotency_key text, routing_key text, priority integer,
 	payload jsonb, headers jsonb, attempt_count integer, max_attempts integer, created_at timestamptz,
-	lease_token uuid, lease_expires_at timestamptz)
+	lease_token uuid, lease_expires_at timestamptz, payload_bytes bytea, content_type text)
 LANGUAGE c VOLATILE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_complete_and_claim';
 COMMENT ON FUNCTION outbox.complete_and_claim(text, uuid[], uuid[], outbox.attempt_state[], text[], text[], text[], text[], integer[], interval[], integer, interval, text[]) IS
 $$Reports a batch of tries and then leases the next: complete_batch and claim in one statement, one round trip and one commit.
@@ -541,7 +549,7 @@ CREATE FUNCTION outbox.create_queue(queue text, max_attempts integer DEFAULT 20,
 	validator text DEFAULT NULL, paused boolean DEFAULT false, max_in_flight integer DEFAULT NULL)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_create_queue';
 COMMENT ON FUNCTION outbox.create_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer) IS
-$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts: NULL = no ceiling. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that every enqueue into the queue asks, but a replay: what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again.
+$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts: NULL = no ceiling. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that every enqueue into the queue asks, but a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again.
 Errors: 42710 it exists; 22004 and 22023 bad arguments; 0A000 ordering fifo, on_dead_head block and max_in_flight in this version; 42883 and 42501 a validator that does not exist, or that the caller does not own. Locks and cost: one row.$$;
 
 CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, lease interval DEFAULT NULL,
@@ -583,7 +591,7 @@ Errors: P7005 not pending; 55006 a live lease and no force; P7001; 22004 and 220
 CREATE FUNCTION outbox.replay(outbox_id uuid, deliver_at timestamptz DEFAULT NULL)
 RETURNS uuid LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_replay';
 COMMENT ON FUNCTION outbox.replay(uuid, timestamptz) IS
-$$Makes a dead letter a new message, at most once, and returns the new outbox_id: same event_id, payload, headers and routing, not the idempotency key; replay_of names the dead letter.
+$$Makes a dead letter a new message, at most once, and returns the new outbox_id: same event_id, payload or payload_bytes, content_type, headers and routing, not the idempotency key; replay_of names the dead letter.
 deliver_at: not claimed before; NULL = now.
 Errors: P7005 no dead letter, or replayed before (DETAIL: as what); P7004 its queue is gone; 22004. Locks: waits for an open replay of the same message. Cost: as enqueue.$$;
 
@@ -620,7 +628,7 @@ COMMENT ON COLUMN outbox.sequences.next_sequence_id IS 'the number that the next
 CREATE VIEW outbox.dead_letters AS
 	SELECT a.outbox_id, m.queue, m.event_id, m.event_type, m.aggregate_type, m.aggregate_id, m.partition_key,
 		m.sequence_id, m.created_at, a.created_at AS died_at, a.error_code, a.error_message, a.response_code,
-		a.attempt_no AS attempts, a.worker_id, a.recorded_by, m.payload, m.headers, m.replay_of
+		a.attempt_no AS attempts, a.worker_id, a.recorded_by, m.payload, m.headers, m.replay_of, m.payload_bytes, m.content_type
 	FROM outbox.attempts a
 	CROSS JOIN LATERAL (SELECT * FROM outbox.messages m WHERE m.outbox_id = a.outbox_id LIMIT 1) m
 	WHERE a.state = 'FAILED'
@@ -642,9 +650,11 @@ COMMENT ON COLUMN outbox.dead_letters.response_code IS 'the receiver''s last ans
 COMMENT ON COLUMN outbox.dead_letters.attempts IS 'ledger rows it has';
 COMMENT ON COLUMN outbox.dead_letters.worker_id IS 'who held the last lease';
 COMMENT ON COLUMN outbox.dead_letters.recorded_by IS 'who wrote the terminal row';
-COMMENT ON COLUMN outbox.dead_letters.payload IS 'the event';
+COMMENT ON COLUMN outbox.dead_letters.payload IS 'the event; NULL = it is payload_bytes';
 COMMENT ON COLUMN outbox.dead_letters.headers IS 'its headers';
 COMMENT ON COLUMN outbox.dead_letters.replay_of IS 'the dead letter that this one had replayed';
+COMMENT ON COLUMN outbox.dead_letters.payload_bytes IS 'the event; NULL = it is payload';
+COMMENT ON COLUMN outbox.dead_letters.content_type IS 'what the payload is';
 
 CREATE VIEW outbox.operational_status AS
 	SELECT p.outbox_id, p.queue, p.priority, p.partition_key, p.sequence_id,
@@ -1028,6 +1038,9 @@ BEGIN ATOMIC
 			) n(name, definition)
 		WHERE l.parent = 'outbox.attempts'::regclass
 		UNION ALL
+		SELECT l.oid, 'messages_one_payload', '((payload IS NULL) <> (payload_bytes IS NULL))'
+		FROM leaves l WHERE l.parent = 'outbox.messages'::regclass
+		UNION ALL
 		VALUES ('outbox.pending'::regclass::oid, 'pending_lease_is_whole',
 			'(num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) = ANY (ARRAY[0, 4]))'),
 			('outbox.pending'::regclass::oid, 'pending_priority', '((priority >= 0) AND (priority <= 15))'),
@@ -1211,13 +1224,13 @@ GRANT USAGE ON SCHEMA outbox TO outbox_ingest, outbox_executor, outbox_operator,
 GRANT USAGE ON TYPE outbox.attempt_state TO outbox_executor, outbox_operator, outbox_readonly, outbox_auditor;
 
 GRANT EXECUTE ON FUNCTION
-	outbox.enqueue(text, jsonb, text, text, text, text, text, uuid, jsonb, text, integer, timestamptz, integer),
-	outbox.enqueue_batch(text, jsonb),
-	outbox.enqueue_and_claim(text, text, jsonb, text, text, text, text, text, uuid, jsonb, text, integer, integer, interval)
+	outbox.enqueue,
+	outbox.enqueue_batch,
+	outbox.enqueue_and_claim
 TO outbox_ingest;
 
 GRANT EXECUTE ON FUNCTION
-	outbox.enqueue_and_claim(text, text, jsonb, text, text, text, text, text, uuid, jsonb, text, integer, integer, interval),
+	outbox.enqueue_and_claim,
 	outbox.claim(text, integer, interval, text[], interval),
 	outbox.complete(uuid, uuid, text, outbox.attempt_state, text, text, text, text, integer, interval),
 	outbox.complete_batch(text, uuid[], uuid[], outbox.attempt_state[], text[], text[], text[], text[], integer[], interval[]),

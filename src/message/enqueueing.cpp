@@ -135,7 +135,11 @@ fill_message(Call *call, const Queue *queue, Table *leaf, TupleTableSlot *row, c
 	set(leaf, row, priority, Int16GetDatum(static_cast<int16>(message->priority)));
 	if (message->max_attempts > 0)
 		set(leaf, row, max_attempts, Int32GetDatum(message->max_attempts));
-	set(leaf, row, payload, JsonbPGetDatum(message->payload));
+	if (message->payload != nullptr)
+		set(leaf, row, payload, JsonbPGetDatum(message->payload));
+	else
+		set(leaf, row, payload_bytes, PointerGetDatum(message->payload_bytes));
+	set_text(leaf, row, content_type, message->content_type);
 	set(leaf, row, headers, JsonbPGetDatum(message->headers));
 	if (message->is_replay)
 		set(leaf, row, replay_of, from_uuid(message->replay_of));

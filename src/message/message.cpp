@@ -30,6 +30,17 @@ check_keys(const Message *message)
 						errhint("Pass NULL for none: it is the outbox_id then.")));
 }
 
+void
+check_payload(const Message *message)
+{
+	if (message->payload == nullptr && message->payload_bytes == nullptr)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("payload or payload_bytes must be given"),
+						errhint("A message without content can have the payload '{}'.")));
+	if (message->payload != nullptr && message->payload_bytes != nullptr)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("payload and payload_bytes must not both be given")));
+}
+
 } // namespace
 
 void
@@ -37,6 +48,7 @@ check_message(const Message *message)
 {
 	if (VARSIZE_ANY_EXHDR(message->event_type) == 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("event_type must not be empty")));
+	check_payload(message);
 	check_keys(message);
 	if (!JB_ROOT_IS_OBJECT(message->headers))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),

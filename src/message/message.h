@@ -8,7 +8,9 @@ namespace outbox {
 struct Message {
 	// asked; nullptr and 0 mean none
 	text *event_type;
-	Jsonb *payload;
+	Jsonb *payload;       // either this
+	bytea *payload_bytes; // or that
+	text *content_type;
 	text *aggregate_type;
 	text *aggregate_id;
 	text *partition_key;

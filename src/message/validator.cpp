@@ -63,17 +63,20 @@ find(const text *name)
 	return found;
 }
 
-// What the function says against the message; nullptr = nothing.
+// What the function says against the message; nullptr = nothing. It is given NULL for a
+// binary payload, which a STRICT one could not refuse.
 const char *
 ask(FmgrInfo *function, const Message *message)
 {
 	LOCAL_FCINFO(fcinfo, nargs);
 	Datum answer;
 
+	if (function->fn_strict && message->payload == nullptr)
+		return "Its validator is STRICT, and so cannot look at a message with payload_bytes.";
 	if (function->fn_strict && message->routing_key == nullptr)
 		return nullptr;
 	InitFunctionCallInfoData(*fcinfo, function, nargs, DEFAULT_COLLATION_OID, nullptr, nullptr);
-	fcinfo->args[0] = {JsonbPGetDatum(message->payload), false};
+	fcinfo->args[0] = {PointerGetDatum(message->payload), message->payload == nullptr};
 	fcinfo->args[1] = {JsonbPGetDatum(message->headers), false};
 	fcinfo->args[2] = {PointerGetDatum(message->routing_key), message->routing_key == nullptr};
 	answer = FunctionCallInvoke(fcinfo);

@@ -41,7 +41,9 @@ enum {
 	payload,
 	headers,
 	replay_of,
-	created_at
+	created_at,
+	payload_bytes,
+	content_type
 };
 }
 namespace attempts_col {
@@ -93,7 +95,7 @@ namespace retired_numbers_col {
 enum { outbox_id, sequence_id };
 }
 
-constexpr int max_columns = 16;
+constexpr int max_columns = 24;
 
 // What a table is opened for. Triggers that these would have to fire are refused.
 enum Access : int { reads = 0, inserts = 1, updates = 2, deletes = 4 };

@@ -296,6 +296,8 @@ put_claimed(Claim *claim, const Candidate *candidate, const Queue *queue)
 	message(created_at);
 	values[n++] = from_uuid(candidate->token);
 	values[n++] = TimestampTzGetDatum(candidate->expires_at);
+	message(payload_bytes);
+	message(content_type);
 	claim->put(claim->fcinfo, values, nulls);
 }
 

@@ -8,7 +8,7 @@
 
 namespace outbox {
 
-constexpr int claim_columns = 18;
+constexpr int claim_columns = 20;
 
 struct Claim {
 	FunctionCallInfo fcinfo; // its result

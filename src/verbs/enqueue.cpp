@@ -29,7 +29,7 @@ message_arguments(FunctionCallInfo fcinfo, int first)
 	Message message = {};
 
 	message.event_type = required_text(fcinfo, first, "event_type");
-	message.payload = DatumGetJsonbP(required_datum(fcinfo, first + 1, "payload"));
+	message.payload = PG_ARGISNULL(first + 1) ? nullptr : PG_GETARG_JSONB_P(first + 1);
 	message.aggregate_type = optional_text(fcinfo, first + 3);
 	message.aggregate_id = optional_text(fcinfo, first + 4);
 	message.partition_key = optional_text(fcinfo, first + 5);
@@ -41,6 +41,15 @@ message_arguments(FunctionCallInfo fcinfo, int first)
 	message.routing_key = optional_text(fcinfo, first + 9);
 	message.priority = required_int(fcinfo, first + 10, "priority");
 	return message;
+}
+
+// The last two arguments of both functions.
+void
+take_payload_bytes(FunctionCallInfo fcinfo, int first, Message *message)
+{
+	if (!PG_ARGISNULL(first))
+		message->payload_bytes = PG_GETARG_BYTEA_PP(first);
+	message->content_type = optional_text(fcinfo, first + 1);
 }
 
 void
@@ -75,6 +84,7 @@ OUTBOX_FUNCTION(outbox_enqueue)
 	message.has_deliver_at = !PG_ARGISNULL(11);
 	message.deliver_at = message.has_deliver_at ? PG_GETARG_TIMESTAMPTZ(11) : 0;
 	take_max_attempts(fcinfo, 12, &message);
+	take_payload_bytes(fcinfo, 13, &message);
 	check_message(&message);
 
 	desc = single_row_desc(fcinfo);
@@ -105,6 +115,7 @@ OUTBOX_FUNCTION(outbox_enqueue_and_claim)
 		message.lease_us = positive_interval_us(PG_GETARG_INTERVAL_P(13), "lease");
 		later(GetCurrentTimestamp(), message.lease_us, "lease");
 	}
+	take_payload_bytes(fcinfo, 14, &message);
 	check_message(&message);
 	require_membership("outbox_ingest");
 	require_membership("outbox_executor");

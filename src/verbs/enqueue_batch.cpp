@@ -12,11 +12,21 @@ namespace outbox {
 
 namespace {
 
-// The error context: whatever fails while element `arg` is read.
+// What is being read, for the error context.
+struct Place {
+	int element;
+	const char *name; // of the value, nullptr = none
+};
+
 void
-name_element(void *arg)
+name_place(void *arg)
 {
-	errcontext("element %d of messages", *static_cast<int *>(arg));
+	const Place *place = static_cast<const Place *>(arg);
+
+	if (place->name != nullptr)
+		errcontext("%s of element %d of messages", shown(cstring_to_text(place->name)), place->element);
+	else
+		errcontext("element %d of messages", place->element);
 }
 
 [[noreturn]] void
@@ -66,6 +76,14 @@ take_max_attempts(const char *name, const JsonbValue *value, Message *message)
 						errmsg("max_attempts must be at least 1, not %d", message->max_attempts)));
 }
 
+// Base64, as encode() writes it. It is the server that refuses what is none (22023).
+bytea *
+bytes_of(const char *name, const JsonbValue *value)
+{
+	return DatumGetByteaPP(
+		DirectFunctionCall2(binary_decode, PointerGetDatum(text_of(name, value)), CStringGetTextDatum("base64")));
+}
+
 void
 take(const char *name, JsonbValue *value, Message *message)
 {
@@ -74,7 +92,8 @@ take(const char *name, JsonbValue *value, Message *message)
 		text **target;
 	} texts[] = {{"event_type", &message->event_type},     {"aggregate_type", &message->aggregate_type},
 				 {"aggregate_id", &message->aggregate_id}, {"partition_key", &message->partition_key},
-				 {"routing_key", &message->routing_key},   {"idempotency_key", &message->idempotency_key}};
+				 {"routing_key", &message->routing_key},   {"idempotency_key", &message->idempotency_key},
+				 {"content_type", &message->content_type}};
 	auto is = [&](const char *candidate) { return strcmp(name, candidate) == 0; };
 	bool absent = value->type == jbvNull; // JSON null: the argument's default
 
@@ -87,6 +106,8 @@ take(const char *name, JsonbValue *value, Message *message)
 		}
 	if (is("payload"))
 		message->payload = JsonbValueToJsonb(value);
+	else if (is("payload_bytes"))
+		message->payload_bytes = absent ? nullptr : bytes_of(name, value);
 	else if (is("headers"))
 		message->headers = absent ? message->headers : JsonbValueToJsonb(value);
 	else if (is("priority"))
@@ -111,15 +132,23 @@ take(const char *name, JsonbValue *value, Message *message)
 														ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
 	}
 	else
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("messages has an unknown name \"%s\"", name),
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("messages has an unknown name \"%s\"", shown(cstring_to_text(name))),
 						errhint("The names are those of the arguments of outbox.enqueue, without queue.")));
 }
 
+bool
+is_json_null(const Jsonb *json)
+{
+	JsonbValue value;
+
+	return JsonbExtractScalar(const_cast<JsonbContainer *>(&json->root), &value) && value.type == jbvNull;
+}
+
 void
-read_element(JsonbContainer *object, Jsonb *no_headers, Message *message)
+read_element(JsonbContainer *object, Jsonb *no_headers, Place *place, Message *message)
 {
 	JsonbIterator *iterator = JsonbIteratorInit(object);
-	const char *name = "";
 	JsonbIteratorToken token;
 	JsonbValue value;
 
@@ -127,13 +156,14 @@ read_element(JsonbContainer *object, Jsonb *no_headers, Message *message)
 	message->headers = no_headers;
 	while ((token = JsonbIteratorNext(&iterator, &value, true)) != WJB_DONE)
 		if (token == WJB_KEY)
-			name = pnstrdup(value.val.string.val, static_cast<Size>(value.val.string.len));
+			place->name = pnstrdup(value.val.string.val, static_cast<Size>(value.val.string.len));
 		else if (token == WJB_VALUE)
-			take(name, &value, message);
-	for (const char *missing :
-		 {message->event_type == nullptr ? "event_type" : nullptr, message->payload == nullptr ? "payload" : nullptr})
-		if (missing != nullptr)
-			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be null", missing)));
+			take(place->name, &value, message);
+	place->name = nullptr;
+	if (message->event_type == nullptr)
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("event_type must not be null")));
+	if (message->payload_bytes != nullptr && message->payload != nullptr && is_json_null(message->payload))
+		message->payload = nullptr; // beside bytes it is none
 	check_message(message);
 }
 
@@ -144,8 +174,8 @@ read_messages(Jsonb *array, int *count)
 	JsonbIteratorToken token;
 	JsonbValue value;
 	Jsonb *no_headers = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum("{}")));
-	int ordinality = 0;
-	ErrorContextCallback context = {error_context_stack, name_element, &ordinality};
+	Place place = {};
+	ErrorContextCallback context = {error_context_stack, name_place, &place};
 	Message *messages;
 
 	if (!JB_ROOT_IS_ARRAY(array) || JB_ROOT_IS_SCALAR(array))
@@ -157,16 +187,16 @@ read_messages(Jsonb *array, int *count)
 	{
 		if (token != WJB_ELEM)
 			continue;
-		ordinality++;
+		place.element++;
 		if (value.type != jbvBinary || !JsonContainerIsObject(value.val.binary.data))
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("messages must be a JSON array of objects")));
-		read_element(value.val.binary.data, no_headers, &messages[ordinality - 1]);
-		messages[ordinality - 1].element = ordinality;
+		read_element(value.val.binary.data, no_headers, &place, &messages[place.element - 1]);
+		messages[place.element - 1].element = place.element;
 		CHECK_FOR_INTERRUPTS();
 	}
 	error_context_stack = context.previous;
-	*count = ordinality;
+	*count = place.element;
 	return messages;
 }
 

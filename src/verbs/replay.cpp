@@ -49,6 +49,7 @@ read_message(Call *call, const core::Uuid &id, text **queue)
 	Message message = {};
 	Probe *probe = probe_id(leaf, id);
 	bool isnull;
+	Datum value;
 	auto read_text = [&](int column) -> text * {
 		Datum value = leaf->get(probe->slot, column, &isnull);
 
@@ -63,7 +64,13 @@ read_message(Call *call, const core::Uuid &id, text **queue)
 	message.aggregate_id = read_text(aggregate_id);
 	message.partition_key = read_text(partition_key);
 	message.routing_key = read_text(routing_key);
-	message.payload = DatumGetJsonbPCopy(leaf->get(probe->slot, payload, &isnull));
+	value = leaf->get(probe->slot, payload, &isnull);
+	if (!isnull)
+		message.payload = DatumGetJsonbPCopy(value);
+	value = leaf->get(probe->slot, payload_bytes, &isnull);
+	if (!isnull)
+		message.payload_bytes = DatumGetByteaPCopy(value);
+	message.content_type = read_text(content_type);
 	message.headers = DatumGetJsonbPCopy(leaf->get(probe->slot, headers, &isnull));
 	message.priority = DatumGetInt16(leaf->get(probe->slot, priority, &isnull));
 	message.max_attempts = DatumGetInt32(leaf->get(probe->slot, max_attempts, &isnull));

@@ -122,7 +122,11 @@ random_fields(Random &random, World &world, const std::string &queue, bool two_k
 			fields.push_back({name, value, is_string});
 	};
 	maybe(100, "event_type", "type" + std::to_string(random.below(3)), true);
-	maybe(100, "payload", random.pick(payloads), false);
+	if (random.chance(85))
+		maybe(100, "payload", random.pick(payloads), false);
+	else
+		maybe(100, "payload_bytes", random.pick({"", "AA==", "/wD+CQ==", "e30="}), true);
+	maybe(20, "content_type", "text/plain", true);
 	maybe(30, "aggregate_type", "order", true);
 	maybe(70, "partition_key", random.chance(10) ? long_key : random.pick(keys), true);
 
@@ -163,6 +167,12 @@ add_fields(Call &call, const std::vector<Field> &fields)
 {
 	for (const Field &field : fields)
 	{
+		if (field.name == "payload_bytes")
+		{
+			call.arguments.emplace_back(field.name, "decode(" + quoted(field.value) + ", 'base64')");
+			continue;
+		}
+
 		std::string type = field.name == "payload" || field.name == "headers" ? "::jsonb" : "";
 
 		call.arguments.emplace_back(field.name,
@@ -617,7 +627,6 @@ struct Bad {
 constexpr Bad bad[] = {
 	{"enqueue", "event_type", "NULL"},
 	{"enqueue", "event_type", "''"},
-	{"enqueue", "payload", "NULL"},
 	{"enqueue", "queue", "NULL"},
 	{"enqueue", "queue", "'nowhere'"},
 	{"enqueue", "queue", "''"},
@@ -652,6 +661,9 @@ constexpr Bad bad[] = {
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "", "payload": 1}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": 5, "payload": 1}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a"}]')"},
+	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "payload_bytes": ""}]')"},
+	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload_bytes": "?"}]')"},
+	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload_bytes": 17}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "x": 1}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "queue": "plain"}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "priority": "1"}]')"},

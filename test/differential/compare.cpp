@@ -28,7 +28,7 @@ constexpr View tables[] = {
 	{"sequences", "queue, partition_key, next_sequence_id", "queue, partition_key", false},
 	{"messages",
 	 "outbox_id, queue, event_id, event_type, aggregate_type, aggregate_id, partition_key, "
-	 "sequence_id, idempotency_key, routing_key, priority, max_attempts, payload, headers, "
+	 "sequence_id, idempotency_key, routing_key, priority, max_attempts, payload, payload_bytes, content_type, headers, "
 	 "replay_of, created_at",
 	 "outbox_id", true},
 	{"attempts",

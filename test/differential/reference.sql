@@ -48,12 +48,15 @@ CREATE TABLE model.messages (
 	routing_key text,
 	priority smallint NOT NULL,
 	max_attempts int,
-	payload jsonb NOT NULL,
+	payload jsonb,
 	headers jsonb NOT NULL,
 	replay_of uuid,
 	created_at timestamptz NOT NULL,
+	payload_bytes bytea,
+	content_type text,
 	made_in xid8 NOT NULL DEFAULT pg_current_xact_id(),
-	slack interval NOT NULL
+	slack interval NOT NULL,
+	CHECK (num_nulls(payload, payload_bytes) = 1)
 );
 
 CREATE TABLE model.pending (
@@ -337,11 +340,12 @@ END $$;
 
 ---------------------------------------------------------------- producer
 
-CREATE FUNCTION model.check_message(event_type text, payload jsonb, queue text, headers jsonb, priority int,
+CREATE FUNCTION model.check_message(event_type text, payload jsonb, payload_bytes bytea, queue text, headers jsonb, priority int,
 	deliver_at timestamptz, max_attempts int)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-	PERFORM model.refuse_null(event_type IS NULL OR payload IS NULL OR queue IS NULL OR headers IS NULL OR priority IS NULL);
+	PERFORM model.refuse_null(event_type IS NULL OR queue IS NULL OR headers IS NULL OR priority IS NULL);
+	PERFORM model.refuse_bad(num_nulls(payload, payload_bytes) <> 1);
 	PERFORM model.refuse_bad(event_type = '' OR jsonb_typeof(headers) <> 'object' OR priority NOT BETWEEN 0 AND 15
 		OR NOT isfinite(deliver_at) OR max_attempts < 1);
 END $$;
@@ -398,7 +402,7 @@ END $$;
 -- whoever wants the one after it waits for the end of this transaction.
 CREATE FUNCTION model.write(nth int, event_type text, payload jsonb, queue text, aggregate_type text, aggregate_id text,
 	partition_key text, idempotency_key text, event_id uuid, headers jsonb, routing_key text, priority int,
-	deliver_at timestamptz, max_attempts int, replay_of uuid, OUT id uuid, OUT number bigint)
+	deliver_at timestamptz, max_attempts int, payload_bytes bytea, content_type text, replay_of uuid, OUT id uuid, OUT number bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
@@ -411,7 +415,8 @@ BEGIN
 	END IF;
 	id := model.chosen_id(nth);
 	INSERT INTO model.messages VALUES (id, queue, coalesce(event_id, id), event_type, aggregate_type, aggregate_id,
-		partition_key, number, idempotency_key, routing_key, priority, max_attempts, payload, headers, replay_of, now);
+		partition_key, number, idempotency_key, routing_key, priority, max_attempts, payload, headers, replay_of, now,
+		payload_bytes, content_type);
 	INSERT INTO model.pending VALUES (id, queue, priority, partition_key, number, 0, max_attempts,
 		-- The order of a batch is the order of claims.
 		coalesce(deliver_at, now + nth * interval '1 microsecond'), now);
@@ -420,7 +425,7 @@ END $$;
 
 CREATE FUNCTION model.enqueue_nth(nth int, event_type text, payload jsonb, queue text, aggregate_type text,
 	aggregate_id text, partition_key text, idempotency_key text, event_id uuid, headers jsonb, routing_key text,
-	priority int, deliver_at timestamptz, max_attempts int,
+	priority int, deliver_at timestamptz, max_attempts int, payload_bytes bytea, content_type text,
 	OUT outbox_id uuid, OUT sequence_id bigint, OUT created boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
@@ -430,22 +435,24 @@ BEGIN
 	IF created THEN
 		SELECT w.id, w.number INTO outbox_id, sequence_id FROM model.write(nth, event_type, payload, queue, aggregate_type,
 			aggregate_id, partition_key, idempotency_key, event_id, headers, routing_key, priority, deliver_at,
-			max_attempts, NULL) w;
+			max_attempts, payload_bytes, content_type, NULL) w;
 	ELSE
 		SELECT m.sequence_id INTO sequence_id FROM model.messages m WHERE m.outbox_id = outbox_id;
 	END IF;
 END $$;
 
-CREATE FUNCTION model.enqueue(event_type text, payload jsonb, queue text = 'default', aggregate_type text = NULL,
+CREATE FUNCTION model.enqueue(event_type text, payload jsonb = NULL, queue text = 'default', aggregate_type text = NULL,
 	aggregate_id text = NULL, partition_key text = NULL, idempotency_key text = NULL, event_id uuid = NULL,
-	headers jsonb = '{}', routing_key text = NULL, priority int = 0, deliver_at timestamptz = NULL, max_attempts int = NULL)
+	headers jsonb = '{}', routing_key text = NULL, priority int = 0, deliver_at timestamptz = NULL, max_attempts int = NULL,
+	payload_bytes bytea = NULL, content_type text = NULL)
 RETURNS TABLE (outbox_id uuid, sequence_id bigint, created boolean) LANGUAGE plpgsql AS $$
 BEGIN
-	PERFORM model.check_message(event_type, payload, queue, headers, priority, deliver_at, max_attempts);
+	PERFORM model.check_message(event_type, payload, payload_bytes, queue, headers, priority, deliver_at, max_attempts);
 	PERFORM model.check_keys(partition_key, idempotency_key, event_id);
 	PERFORM model.hold_queue(queue);
 	RETURN QUERY SELECT * FROM model.enqueue_nth(1, event_type, payload, queue, aggregate_type, aggregate_id,
-		partition_key, idempotency_key, event_id, headers, routing_key, priority, deliver_at, max_attempts);
+		partition_key, idempotency_key, event_id, headers, routing_key, priority, deliver_at, max_attempts, payload_bytes,
+		content_type);
 END $$;
 
 -- Means what as many calls of enqueue would mean, in input order; all elements are
@@ -455,7 +462,7 @@ RETURNS TABLE (ordinality int, outbox_id uuid, sequence_id bigint, created boole
 #variable_conflict use_variable
 DECLARE
 	defaults jsonb := '{"headers": {}, "priority": 0}';
-	names text[] := '{event_type,payload,aggregate_type,aggregate_id,partition_key,idempotency_key,event_id,headers,routing_key,priority,deliver_at,max_attempts}';
+	names text[] := '{event_type,payload,aggregate_type,aggregate_id,partition_key,idempotency_key,event_id,headers,routing_key,priority,deliver_at,max_attempts,payload_bytes,content_type}';
 	element jsonb;
 	elements jsonb[] := '{}';
 BEGIN
@@ -470,10 +477,11 @@ BEGIN
 				OR f.key IN ('priority', 'max_attempts') AND jsonb_typeof(f.value) NOT IN ('number', 'null')
 				OR f.key IN ('priority', 'max_attempts') AND jsonb_typeof(f.value) = 'number'
 					AND (f.value #>> '{}')::numeric % 1 <> 0));
-		-- JSON null means the argument's default; but a payload may be JSON null.
+		-- JSON null means the argument's default; but a payload may be JSON null, where there are no bytes.
 		element := defaults || (SELECT coalesce(jsonb_object_agg(f.key, f.value), '{}') FROM jsonb_each(element) f
-			WHERE f.key = 'payload' OR jsonb_typeof(f.value) <> 'null');
-		PERFORM model.check_message(element ->> 'event_type', element -> 'payload', queue, element -> 'headers',
+			WHERE f.key = 'payload' AND element ->> 'payload_bytes' IS NULL OR jsonb_typeof(f.value) <> 'null');
+		PERFORM model.check_message(element ->> 'event_type', element -> 'payload',
+			decode(element ->> 'payload_bytes', 'base64'), queue, element -> 'headers',
 			(element ->> 'priority')::int, (element ->> 'deliver_at')::timestamptz, (element ->> 'max_attempts')::int);
 		PERFORM model.check_keys(element ->> 'partition_key', element ->> 'idempotency_key', (element ->> 'event_id')::uuid);
 		elements := elements || element;
@@ -484,15 +492,16 @@ BEGIN
 		RETURN QUERY SELECT i, e.* FROM model.enqueue_nth(i, element ->> 'event_type', element -> 'payload', queue,
 			element ->> 'aggregate_type', element ->> 'aggregate_id', element ->> 'partition_key',
 			element ->> 'idempotency_key', (element ->> 'event_id')::uuid, element -> 'headers', element ->> 'routing_key',
-			(element ->> 'priority')::int, (element ->> 'deliver_at')::timestamptz, (element ->> 'max_attempts')::int) e;
+			(element ->> 'priority')::int, (element ->> 'deliver_at')::timestamptz, (element ->> 'max_attempts')::int,
+			decode(element ->> 'payload_bytes', 'base64'), element ->> 'content_type') e;
 	END LOOP;
 END $$;
 
 -- Born leased, unless claim could not have leased it.
-CREATE FUNCTION model.enqueue_and_claim(worker_id text, event_type text, payload jsonb, queue text = 'default',
+CREATE FUNCTION model.enqueue_and_claim(worker_id text, event_type text, payload jsonb = NULL, queue text = 'default',
 	aggregate_type text = NULL, aggregate_id text = NULL, partition_key text = NULL, idempotency_key text = NULL,
 	event_id uuid = NULL, headers jsonb = '{}', routing_key text = NULL, priority int = 0, max_attempts int = NULL,
-	lease interval = NULL)
+	lease interval = NULL, payload_bytes bytea = NULL, content_type text = NULL)
 RETURNS TABLE (outbox_id uuid, sequence_id bigint, created boolean, lease_token uuid, lease_expires_at timestamptz)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
@@ -501,11 +510,12 @@ DECLARE
 BEGIN
 	PERFORM model.refuse_null(worker_id IS NULL);
 	PERFORM model.refuse_bad(worker_id = '' OR lease <= '0');
-	PERFORM model.check_message(event_type, payload, queue, headers, priority, NULL, max_attempts);
+	PERFORM model.check_message(event_type, payload, payload_bytes, queue, headers, priority, NULL, max_attempts);
 	PERFORM model.check_keys(partition_key, idempotency_key, event_id);
 	q := model.hold_queue(queue);
 	SELECT * INTO outbox_id, sequence_id, created FROM model.enqueue_nth(1, event_type, payload, queue, aggregate_type,
-		aggregate_id, partition_key, idempotency_key, event_id, headers, routing_key, priority, NULL, max_attempts);
+		aggregate_id, partition_key, idempotency_key, event_id, headers, routing_key, priority, NULL, max_attempts,
+		payload_bytes, content_type);
 	IF created AND NOT q.paused THEN
 		lease_token := model.chosen_token(1);
 		lease_expires_at := model.after(coalesce(lease, q.lease));
@@ -531,7 +541,7 @@ CREATE FUNCTION model.claim(worker_id text, batch_size int = 10, lease interval 
 RETURNS TABLE (outbox_id uuid, queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text,
 	partition_key text, sequence_id bigint, idempotency_key text, routing_key text, priority int,
 	payload jsonb, headers jsonb, attempt_count int, max_attempts int, created_at timestamptz,
-	lease_token uuid, lease_expires_at timestamptz)
+	lease_token uuid, lease_expires_at timestamptz, payload_bytes bytea, content_type text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
@@ -569,7 +579,8 @@ BEGIN
 			WHERE x.outbox_id = p.outbox_id RETURNING x.* INTO p;
 			RETURN QUERY SELECT m.outbox_id, m.queue, m.event_id, m.event_type, m.aggregate_type, m.aggregate_id,
 					m.partition_key, m.sequence_id, m.idempotency_key, m.routing_key, m.priority::int, m.payload, m.headers,
-					p.attempt_count, model.ceiling(p), m.created_at, p.lease_token, p.lease_expires_at
+					p.attempt_count, model.ceiling(p), m.created_at, p.lease_token, p.lease_expires_at,
+					m.payload_bytes, m.content_type
 				FROM model.messages m WHERE m.outbox_id = p.outbox_id;
 		END LOOP;
 	END LOOP;
@@ -675,7 +686,7 @@ RETURNS TABLE (kind text, outbox_id uuid, attempt_no int, recorded outbox.attemp
 	queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text,
 	partition_key text, sequence_id bigint, idempotency_key text, routing_key text, priority int,
 	payload jsonb, headers jsonb, attempt_count int, max_attempts int, created_at timestamptz,
-	lease_token uuid, lease_expires_at timestamptz)
+	lease_token uuid, lease_expires_at timestamptz, payload_bytes bytea, content_type text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
@@ -691,14 +702,16 @@ BEGIN
 		PERFORM set_config('model.snapshot', pg_current_snapshot()::text, true);
 	END IF;
 	RETURN QUERY SELECT 'completed', c.*, NULL::text, NULL::uuid, NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text,
-			NULL::text, NULL::int, NULL::jsonb, NULL::jsonb, NULL::int, NULL::int, NULL::timestamptz, NULL::uuid, NULL::timestamptz
+			NULL::text, NULL::int, NULL::jsonb, NULL::jsonb, NULL::int, NULL::int, NULL::timestamptz, NULL::uuid, NULL::timestamptz,
+			NULL::bytea, NULL::text
 		FROM model.complete_batch(worker_id, outbox_ids, lease_tokens, states, refs, response_codes, error_codes, error_messages,
 			latencies_ms, retry_delays) c;
 	SELECT coalesce(array_agg(u.name ORDER BY u.n), '{}') INTO there FROM unnest(coalesce(queues, '{default}')) WITH ORDINALITY u(name, n)
 		WHERE EXISTS (SELECT FROM model.queues q WHERE q.queue = u.name);
 	RETURN QUERY SELECT 'claimed', c.outbox_id, NULL::int, NULL::outbox.attempt_state, NULL::timestamptz, NULL::text,
 			c.queue, c.event_id, c.event_type, c.aggregate_type, c.aggregate_id, c.partition_key, c.sequence_id, c.idempotency_key,
-			c.routing_key, c.priority, c.payload, c.headers, c.attempt_count, c.max_attempts, c.created_at, c.lease_token, c.lease_expires_at
+			c.routing_key, c.priority, c.payload, c.headers, c.attempt_count, c.max_attempts, c.created_at, c.lease_token, c.lease_expires_at,
+			c.payload_bytes, c.content_type
 		FROM model.claim(worker_id, batch_size, lease, there) c;
 	PERFORM set_config('model.snapshot', snapshot, true);
 END $$;
@@ -901,7 +914,8 @@ BEGIN
 	PERFORM model.hold_queue(m.queue);
 	-- Not the idempotency key: a replay is no repetition of what was said.
 	RETURN (SELECT w.id FROM model.write(1, m.event_type, m.payload, m.queue, m.aggregate_type, m.aggregate_id,
-		m.partition_key, NULL, m.event_id, m.headers, m.routing_key, m.priority, deliver_at, m.max_attempts, outbox_id) w);
+		m.partition_key, NULL, m.event_id, m.headers, m.routing_key, m.priority, deliver_at, m.max_attempts, m.payload_bytes,
+		m.content_type, outbox_id) w);
 END $$;
 
 ---------------------------------------------------------------- what CREATE EXTENSION made

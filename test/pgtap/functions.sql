@@ -27,17 +27,17 @@ SELECT results_eq(
 
 -- Producer.
 SELECT is(pg_temp.arguments('enqueue'),
-	'event_type text, payload jsonb, queue text DEFAULT ''default''::text, aggregate_type text DEFAULT NULL::text, aggregate_id text DEFAULT NULL::text, '
+	'event_type text, payload jsonb DEFAULT NULL::jsonb, queue text DEFAULT ''default''::text, aggregate_type text DEFAULT NULL::text, aggregate_id text DEFAULT NULL::text, '
 	'partition_key text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text, event_id uuid DEFAULT NULL::uuid, headers jsonb DEFAULT ''{}''::jsonb, '
 	'routing_key text DEFAULT NULL::text, priority integer DEFAULT 0, deliver_at timestamp with time zone DEFAULT NULL::timestamp with time zone, '
-	'max_attempts integer DEFAULT NULL::integer', 'arguments of enqueue');
+	'max_attempts integer DEFAULT NULL::integer, payload_bytes bytea DEFAULT NULL::bytea, content_type text DEFAULT NULL::text', 'arguments of enqueue');
 SELECT is(pg_temp.result('enqueue'), 'TABLE(outbox_id uuid, sequence_id bigint, created boolean)', 'result of enqueue');
 SELECT is(pg_temp.arguments('enqueue_batch'), 'queue text, messages jsonb', 'arguments of enqueue_batch');
 SELECT is(pg_temp.result('enqueue_batch'), 'TABLE(ordinality integer, outbox_id uuid, sequence_id bigint, created boolean)', 'result of enqueue_batch');
 SELECT is(pg_temp.arguments('enqueue_and_claim'),
-	'worker_id text, event_type text, payload jsonb, queue text DEFAULT ''default''::text, aggregate_type text DEFAULT NULL::text, aggregate_id text DEFAULT NULL::text, '
+	'worker_id text, event_type text, payload jsonb DEFAULT NULL::jsonb, queue text DEFAULT ''default''::text, aggregate_type text DEFAULT NULL::text, aggregate_id text DEFAULT NULL::text, '
 	'partition_key text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text, event_id uuid DEFAULT NULL::uuid, headers jsonb DEFAULT ''{}''::jsonb, '
-	'routing_key text DEFAULT NULL::text, priority integer DEFAULT 0, max_attempts integer DEFAULT NULL::integer, lease interval DEFAULT NULL::interval',
+	'routing_key text DEFAULT NULL::text, priority integer DEFAULT 0, max_attempts integer DEFAULT NULL::integer, lease interval DEFAULT NULL::interval, payload_bytes bytea DEFAULT NULL::bytea, content_type text DEFAULT NULL::text',
 	'arguments of enqueue_and_claim');
 SELECT is(pg_temp.result('enqueue_and_claim'),
 	'TABLE(outbox_id uuid, sequence_id bigint, created boolean, lease_token uuid, lease_expires_at timestamp with time zone)', 'result of enqueue_and_claim');
@@ -49,7 +49,7 @@ SELECT is(pg_temp.arguments('claim'),
 SELECT is(pg_temp.result('claim'),
 	'TABLE(outbox_id uuid, queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text, partition_key text, sequence_id bigint, '
 	'idempotency_key text, routing_key text, priority integer, payload jsonb, headers jsonb, attempt_count integer, max_attempts integer, '
-	'created_at timestamp with time zone, lease_token uuid, lease_expires_at timestamp with time zone)', 'result of claim');
+	'created_at timestamp with time zone, lease_token uuid, lease_expires_at timestamp with time zone, payload_bytes bytea, content_type text)', 'result of claim');
 SELECT is(pg_temp.arguments('complete'),
 	'outbox_id uuid, lease_token uuid, worker_id text, state outbox.attempt_state, reference text DEFAULT NULL::text, response_code text DEFAULT NULL::text, '
 	'error_code text DEFAULT NULL::text, error_message text DEFAULT NULL::text, latency_ms integer DEFAULT NULL::integer, retry_delay interval DEFAULT NULL::interval',
@@ -71,7 +71,7 @@ SELECT is(pg_temp.result('complete_and_claim'),
 	'TABLE(kind text, outbox_id uuid, attempt_no integer, recorded outbox.attempt_state, next_attempt_at timestamp with time zone, error text, '
 	'queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text, partition_key text, sequence_id bigint, '
 	'idempotency_key text, routing_key text, priority integer, payload jsonb, headers jsonb, attempt_count integer, max_attempts integer, '
-	'created_at timestamp with time zone, lease_token uuid, lease_expires_at timestamp with time zone)', 'result of complete_and_claim');
+	'created_at timestamp with time zone, lease_token uuid, lease_expires_at timestamp with time zone, payload_bytes bytea, content_type text)', 'result of complete_and_claim');
 SELECT is(pg_temp.arguments('renew'), 'worker_id text, outbox_ids uuid[], lease_tokens uuid[], lease interval DEFAULT NULL::interval', 'arguments of renew');
 SELECT is(pg_temp.result('renew'), 'TABLE(outbox_id uuid, lease_expires_at timestamp with time zone, error text)', 'result of renew');
 SELECT is(pg_temp.arguments('release'), 'worker_id text, outbox_ids uuid[], lease_tokens uuid[], delay interval DEFAULT ''00:00:00''::interval', 'arguments of release');

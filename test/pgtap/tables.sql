@@ -52,10 +52,12 @@ PREPARE messages_columns AS VALUES
 	('routing_key', 'text', false, NULL),
 	('priority', 'smallint', true, NULL),
 	('max_attempts', 'integer', false, NULL),
-	('payload', 'jsonb', true, NULL),
+	('payload', 'jsonb', false, NULL),
 	('headers', 'jsonb', true, NULL),
 	('replay_of', 'uuid', false, NULL),
-	('created_at', 'timestamp with time zone', true, NULL);
+	('created_at', 'timestamp with time zone', true, NULL),
+	('payload_bytes', 'bytea', false, NULL),
+	('content_type', 'text', false, NULL);
 SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.messages')$$, 'messages_columns', 'columns of messages');
 SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.messages_default')$$, 'messages_columns', 'columns of messages_default');
 PREPARE attempts_columns AS VALUES
@@ -114,7 +116,7 @@ SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.dead_letters')$$,
 	('outbox_id', 'uuid'), ('queue', 'text'), ('event_id', 'uuid'), ('event_type', 'text'), ('aggregate_type', 'text'), ('aggregate_id', 'text'),
 	('partition_key', 'text'), ('sequence_id', 'bigint'), ('created_at', 'timestamp with time zone'), ('died_at', 'timestamp with time zone'),
 	('error_code', 'text'), ('error_message', 'text'), ('response_code', 'text'), ('attempts', 'integer'), ('worker_id', 'text'), ('recorded_by', 'text'),
-	('payload', 'jsonb'), ('headers', 'jsonb'), ('replay_of', 'uuid')$$, 'columns of dead_letters');
+	('payload', 'jsonb'), ('headers', 'jsonb'), ('replay_of', 'uuid'), ('payload_bytes', 'bytea'), ('content_type', 'text')$$, 'columns of dead_letters');
 SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.operational_status')$$, $$VALUES
 	('outbox_id', 'uuid'), ('queue', 'text'), ('priority', 'smallint'), ('partition_key', 'text'), ('sequence_id', 'bigint'), ('state', 'text'),
 	('attempt_count', 'integer'), ('max_attempts', 'integer'), ('next_attempt_at', 'timestamp with time zone'), ('created_at', 'timestamp with time zone'),
@@ -168,7 +170,9 @@ SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.queues')$$, $$VALU
 	('queues_pkey', 'PRIMARY KEY (queue)'),
 	('queues_repair_delay', 'CHECK ((repair_delay >= ''00:00:00''::interval))'),
 	('queues_validator', 'CHECK (((validator <> ''''::text) AND ((validator IS NULL) = (validator_owner IS NULL))))')$$, 'constraints of queues');
-SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.messages_default')$$, $$VALUES ('messages_default_pkey', 'PRIMARY KEY (outbox_id)')$$,
+SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.messages_default')$$, $$VALUES
+	('messages_default_pkey', 'PRIMARY KEY (outbox_id)'),
+	('messages_one_payload', 'CHECK (((payload IS NULL) <> (payload_bytes IS NULL)))')$$,
 	'constraints of messages_default');
 SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.attempts_default')$$, $$VALUES
 	('attempts_completed_at', 'CHECK (((completed_at IS NOT NULL) = (state = ANY (ARRAY[''DISPATCHED''::outbox.attempt_state, ''FAILED''::outbox.attempt_state]))))'),
