@@ -1,6 +1,6 @@
-// The library: what happens when it is loaded. Everything but the background workers,
-// their wake-ups and the counters works in a session that loads it by itself; those need
-// shared_preload_libraries.
+// The library: what happens when it is loaded. The background workers, their wake-ups and
+// the counters need shared_preload_libraries. Everything else also works in a session that
+// loads the library itself.
 
 #include "process/process.h"
 #include "server/boundary.h"

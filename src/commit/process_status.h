@@ -1,4 +1,4 @@
-// What a background process says of itself in shared memory.
+// The status of a background process in shared memory.
 //
 // Guarantee: the process that has the status writes it, others read it, under one lock; it stays readable after the
 // process has ended.
@@ -8,7 +8,7 @@
 
 namespace outbox {
 
-// Claims a report, under the lock: false when a live process has it.
+// Takes a status, under the lock: false if a live process has it.
 bool begin_status(ProcessStatus *report);
 void end_status(ProcessStatus *report);
 // Of what it does again and again.

@@ -1,8 +1,8 @@
-// The sweep below a floor (floor.h): finds live rows that no commit told of.
+// The sweep below a floor (floor.h): finds live rows that no commit announced.
 //
-// Guarantees: it looks at so many entries a time, or at all entries of one key where these
-// are more, and so comes to its end, to begin anew. The first live row that it finds
-// lowers the floor.
+// Guarantees: each step looks at a limited number of entries, or at all entries of one key if
+// there are more, so that the sweep reaches its end and starts again. The first live row that
+// it finds lowers the floor.
 #pragma once
 
 #include "commit/floor.h"
@@ -21,7 +21,7 @@ sweep_below(Floor *floor, TimestampTz *at, Probe *probe, int column, int entries
 	TimestampTz reached = *at;
 	Walk walk = Walk::tired;
 
-	// Nothing is known of what lies below, and so nothing is passed over.
+	// It is unknown what lies below, so no entry is skipped.
 	if (end <= MIN_TIMESTAMP)
 		return;
 	start(*at, end == DT_NOEND ? end : end - 1);

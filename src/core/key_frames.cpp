@@ -1,4 +1,4 @@
-// Guarantee of idempotency.h: the frame can be read back into (kind, parts) in one way
+// Guarantee of key_frames.h: the frame can be read back into (kind, parts) in one way
 // only, whatever bytes the parts hold and however many there are. A part of
 // size 0 may have no data.
 #include "key_frames.h"

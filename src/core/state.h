@@ -1,18 +1,18 @@
 // The state machine: one table of transitions, from which the code, the
 // documentation and outbox.state_diagram() are derived.
 //
-// Guarantee: what is not in this table does not happen. Each verb asks
-// outcome() before it writes, and a transition that is not listed is an error.
+// Guarantee: only the transitions in this table happen. Each verb asks
+// outcome() before it writes; a transition that is not listed is an error.
 #pragma once
 
 #include <cstddef>
 
 namespace outbox::core {
 
-// Where a message stands. There is no DISPATCHING: in flight is a lease.
+// The states of a message. There is no DISPATCHING: in flight is a lease.
 enum class State { absent, pending, leased, expired, dispatched, failed };
 
-// What can be asked of it.
+// What can happen to it.
 enum class Event {
 	enqueue,           // a producer's transaction
 	enqueue_and_claim, // born leased
@@ -22,7 +22,7 @@ enum class Event {
 	complete_dispatched,
 	complete_failed,
 	complete_retryable,
-	lease_expiry, // time passes, nobody acts
+	lease_expiry, // by time alone
 	repair,       // by repair or by the claim that finds the expired lease
 	cancel,
 	replay // of a dead letter: makes a new message

@@ -1,10 +1,10 @@
-// Idempotency: which of the messages to be enqueued were said before.
+// Idempotency: which of the messages to be enqueued are duplicates.
 //
-// Guarantees: per (queue, aggregate_id, idempotency_key), and per (queue, event_id), one
-// message, for as long as keys are remembered, however many sessions try at once and in
-// whatever isolation level. A repetition waits for the end of the transaction that was
-// first and is then answered with its message; if that rolled back, it is the first.
-// Within one batch the outcome is that of the elements enqueued one after the other.
+// Guarantees: one message for each (queue, aggregate_id, idempotency_key) and for each
+// (queue, event_id), as long as keys are remembered, for any number of concurrent sessions, in
+// every isolation level. A duplicate waits for the end of the transaction that was
+// first and then returns its message; if that transaction rolled back, it becomes the first.
+// A batch has the same outcome as its elements enqueued one after the other.
 #pragma once
 
 #include "rows/call.h"
@@ -18,7 +18,7 @@ struct Keyed {
 	core::Uuid event_id;
 	core::Uuid id;    // in: the id it gets if it is new; out: the first one's
 	int duplicate_of; // out: -1 = new, else the element of this batch it repeats
-	bool known;       // out: said before this batch
+	bool known;       // out: enqueued before this batch
 };
 
 void remember_keys(Call *call, const text *queue, Keyed *items, int count);

@@ -1,4 +1,4 @@
-// Fencing: does this worker hold this lease at this moment?
+// Fencing: whether this worker holds this lease at this moment.
 //
 // Guarantee: token, worker and expiry are compared with the newest committed version
 // of the pending row, before any lock; the change that follows applies to exactly that

@@ -1,4 +1,4 @@
-// The ledger: reading what was tried, appending what was tried now.
+// The ledger: reading and appending attempts.
 //
 // Guarantees: attempt_no is the greatest in the ledger + 1, read while the pending
 // row is ours; the unique indexes of the leaf are the backstop, for terminal attempts
@@ -10,7 +10,7 @@
 
 namespace outbox {
 
-// What a worker says about a try.
+// A worker's report on an attempt.
 struct Details {
 	text *reference;
 	text *response_code;
@@ -35,7 +35,7 @@ struct Attempt {
 	text *recorded_by;
 };
 
-// What the ledger says about a message.
+// The state of a message by its ledger.
 struct Tried {
 	int attempts;  // the greatest attempt_no, 0 = none
 	bool terminal; // it has ended

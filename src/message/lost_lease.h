@@ -1,8 +1,8 @@
 // Messages that no worker can report on: a lease that expired, a ceiling that was
 // lowered below the attempts already used.
 //
-// Guarantee: every lost lease leaves exactly one ledger row, whoever finds it: repair,
-// or the claim that takes the message over. Both use these functions.
+// Guarantee: every lost lease leaves exactly one ledger row. Repair and the claim that takes
+// the message over both use these functions.
 #pragma once
 
 #include "message/lease.h"
@@ -13,13 +13,13 @@ namespace outbox {
 
 // What happened to a row that was looked at.
 enum class Recovery {
-	skipped, // somebody else was faster
+	skipped, // another session was faster
 	freed,   // recorded; the row is stored as `next` left it
 	ended    // recorded as FAILED; the row is gone
 };
 
-// Records the try that an expired lease stands for, on behalf of `by`. Unless that ends
-// the message, next(row) says how the row goes on: free, or leased anew.
+// Records the attempt of an expired lease, on behalf of `by`. Unless that ends
+// the message, next(row) sets the row: free, or leased again.
 template <typename Next>
 Recovery recover_expired(Call *call, PendingRow *row, text *by, const Next &next, Attempt *attempt);
 

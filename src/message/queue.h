@@ -2,8 +2,8 @@
 //
 // Guarantees: settings are read from the table at each call, in their newest
 // committed state, so pause and alter_queue act at once. A producer holds its queue
-// against drop_queue until the end of its transaction, by a shared lock of its own
-// class that no application lock can meet; drop_queue never waits for producers.
+// against drop_queue until the end of its transaction, by a shared lock that cannot
+// conflict with locks of an application; drop_queue never waits for producers.
 #pragma once
 
 #include "server/args.h"

@@ -1,8 +1,8 @@
 // Numbers per key: sequence_id in queues with ordering = 'numbered'.
 //
 // Guarantees: messages of one (queue, partition_key) carry 1, 2, 3 … in commit order
-// and without gaps, for ever: the last number lives in a table of its own, which no
-// retention and no held snapshot touches. A rolled-back number is given out again. The
+// and without gaps, for ever: the last number is kept in a separate table that neither
+// retention nor a held snapshot affects. A number that was rolled back is used again. The
 // next producer of a key waits for the end of the transaction that numbered last.
 #pragma once
 

@@ -1,14 +1,14 @@
-// The launcher: gives each database that has the extension its worker, and keeps it.
+// The launcher: starts and keeps a worker in each database that has the extension.
 //
-// Guarantees: it looks at each database once, at start and every
-// outbox.discovery_interval, by a worker that goes again where the extension is not; it is
-// told of CREATE, ALTER and DROP EXTENSION and of commands on databases at once. A worker
-// that ended is started again, after a pause that grows while it does not live long. No
-// worker is started for a database that somebody holds locked: dropping, renaming, moving
-// or copying it. What it cannot do (no free worker slot) is logged once, and tried again.
+// Guarantees: it scans each database once, at its start and every
+// outbox.discovery_interval, by a worker that ends if the extension is missing; it is
+// notified of CREATE, ALTER and DROP EXTENSION and of commands on databases at once. A worker
+// that ended is started again, after a pause that grows if the worker did not run long. No
+// worker is started for a database that is locked by a command that drops, renames, moves
+// or copies it. A missing worker slot is logged once, and the start is tried again.
 //
-// Shape: it is connected to no database. What it knows beyond shared memory is a cache: a
-// new launcher finds running workers by their reports.
+// Shape: it is connected to no database. What it keeps outside of shared memory is a cache: a
+// new launcher finds running workers by their status.
 
 #include "process/process.h"
 #include "server/boundary.h"
@@ -23,7 +23,7 @@ namespace {
 constexpr int64 long_life_us = 10 * USECS_PER_SEC;
 constexpr int64 longest_pause_after_work_us = 2 * USECS_PER_SEC;
 constexpr int64 locked_pause_us = 250 * 1000;
-// Slots that come and go are one time of want, not many.
+// Slots that come and go count as one shortage.
 constexpr int64 slots_free_after_us = 5 * USECS_PER_SEC;
 constexpr int64 longest_slot_pause_us = 3 * USECS_PER_SEC;
 
@@ -133,7 +133,7 @@ slotted_databases()
 void
 refresh_databases()
 {
-	// What has a slot by now is in the list, unless it was dropped, maybe under a predecessor.
+	// A database with a slot is in the list, unless it was dropped, perhaps under an earlier launcher.
 	List *known = slotted_databases();
 	ErrorData *error;
 	ListCell *cell;
@@ -206,14 +206,14 @@ tell_version(Followed *followed, Finding finding)
 	followed->told_version = finding == Finding::other_version;
 }
 
-// Only who has no extension loses its slot.
+// Only a database without the extension loses its slot.
 Finding
 finding_in(DatabaseSlot *slot)
 {
 	return slot != nullptr ? finding_of(slot) : Finding::absent;
 }
 
-// The worker is gone. One that found nothing to do, or was asked to go, has not failed.
+// The worker has ended. One that found nothing to do, or was asked to leave, has not failed.
 void
 worker_ended(Followed *followed, DatabaseSlot *slot)
 {
@@ -230,7 +230,7 @@ worker_ended(Followed *followed, DatabaseSlot *slot)
 		return;
 	}
 	followed->failures = now - followed->started_at >= long_life_us ? 1 : followed->failures + 1;
-	// One that has worked was ended by somebody: it is soon back, however often that happens.
+	// A worker that has run was ended from outside: it restarts soon, however often that happens.
 	followed->retry_at = now + (pg_atomic_read_u32(&slot->went_round) != 0
 									? Min(pause_us(followed->failures), longest_pause_after_work_us)
 									: pause_us(followed->failures));
@@ -244,8 +244,8 @@ has_ended(const Followed *followed)
 	return followed->handle != nullptr && GetBackgroundWorkerPid(followed->handle, &pid) == BGWH_STOPPED;
 }
 
-// Whoever drops, renames, moves or copies a database holds its lock. A worker would wait
-// for it, to find that the database is gone.
+// A command that drops, renames, moves or copies a database holds its lock. A worker would wait
+// for it and then find the database gone.
 bool
 is_locked(Oid database)
 {
@@ -302,7 +302,7 @@ start_worker(Followed *followed, DatabaseSlot *slot)
 	launcher.slot_failures = 0;
 }
 
-// Returns how long until it is to be asked again.
+// Returns the time until the next call.
 int64
 follow_slots()
 {
@@ -315,8 +315,8 @@ follow_slots()
 	return PG_INT64_MAX;
 }
 
-// A slot for another database. Who makes an extension writes the finding, and then looks
-// whose the slot is (transaction.cpp): one of us notices the other.
+// A slot for another database. CREATE EXTENSION writes the finding and then checks the owner
+// of the slot (transaction.cpp): one of the two notices the other.
 void
 take_slot(DatabaseSlot *slot)
 {
@@ -330,7 +330,7 @@ take_slot(DatabaseSlot *slot)
 		loser->absent = finding_of(slot) == Finding::absent;
 }
 
-// Until all that have slots are known, some may turn out to need none.
+// Until all databases with slots are known, some may turn out to need none.
 bool
 is_crowded()
 {
@@ -349,7 +349,7 @@ tell_crowded()
 	ereport(LOG, (errmsg("outbox launcher: no more than %d databases can have a worker", database_slots)));
 }
 
-// A full table of databases: most have no extension, and need no place in it.
+// The table of databases is full: most have no extension and need no slot.
 DatabaseSlot *
 slot_for(const Followed *followed)
 {
@@ -371,9 +371,9 @@ slot_for(const Followed *followed)
 	return slot;
 }
 
-// Brings one database nearer to what it should have. Returns how long until it is to be
-// looked at again, if nobody tells us before. looking: somebody is finding out about
-// another database; one at a time, for there may be many.
+// Brings one database nearer to its wanted state. Returns the time until the next call,
+// unless a notice comes before. looking: another database is being scanned; they are
+// scanned one at a time, because there may be many.
 int64
 tend(Followed *followed, bool *looking)
 {
@@ -404,7 +404,7 @@ tend(Followed *followed, bool *looking)
 	if (now < followed->retry_at)
 		return followed->retry_at - now;
 	if (finding != Finding::present && *looking)
-		return USECS_PER_SEC; // we are woken earlier, when that one is done
+		return USECS_PER_SEC; // the end of that scan wakes us earlier
 	start_worker(followed, slot);
 	*looking |= followed->handle != nullptr;
 	return followed->handle != nullptr ? PG_INT64_MAX : Max(followed->retry_at - steady_us(), 0);
@@ -445,7 +445,7 @@ go_round()
 	pgstat_report_activity(STATE_IDLE, workers_wanted() ? "watching the workers of databases" : "outbox.worker is off");
 	if (sleep_process(us == PG_INT64_MAX ? -1 : us))
 	{
-		// Another outbox.databases wants the list anew.
+		// A change of outbox.databases requires a new list.
 		pg_atomic_write_u32(&shared->news, 1);
 		launcher.next_discovery = Min(launcher.next_discovery, steady_us() + discovery_interval_us());
 	}

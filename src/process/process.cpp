@@ -9,7 +9,7 @@ namespace outbox {
 
 namespace {
 
-// Set over whatever a role or a database has: name, value.
+// These override settings of roles and databases: name, value.
 constexpr const char *session[][2] = {
 	{"role", "none"},
 	{"search_path", "pg_catalog, pg_temp"},
@@ -54,7 +54,7 @@ register_launcher()
 {
 	BackgroundWorker process;
 
-	// pg_upgrade wants nobody else in the server.
+	// pg_upgrade needs exclusive use of the server.
 	if (IsBinaryUpgrade)
 		return;
 	describe(&process, "launcher");
@@ -69,7 +69,7 @@ start_process(const char *kind, Oid database)
 	BackgroundWorker process;
 
 	describe(&process, kind);
-	// Whoever starts it restarts it, with pauses of its own.
+	// The process that starts it restarts it, after its own pauses.
 	process.bgw_restart_time = BGW_NEVER_RESTART;
 	process.bgw_main_arg = ObjectIdGetDatum(database);
 	process.bgw_notify_pid = MyProcPid;

@@ -1,9 +1,9 @@
 // What the background processes (launcher, worker, maintenance) have in common: how they
-// are started, how they connect, what they say of themselves.
+// are started, how they connect, how they report their status.
 //
-// Guarantees: nothing set for a role or a database reaches them (timeouts, isolation,
+// Guarantees: no setting of a role or a database reaches them (timeouts, isolation,
 // read-only, search_path, role); none of them runs during recovery or pg_upgrade; what
-// they report is readable while they live and after.
+// they report is readable while they run and afterwards.
 #pragma once
 
 #include "commit/process_status.h"
@@ -25,7 +25,7 @@ void connect_process(Oid database);
 constexpr char usual_lock_timeout[] = "50ms";
 
 // Sleeps until the latch is set or us have passed; less than 0 = until the latch is set.
-// True when the configuration was read anew.
+// True if the configuration was reloaded.
 bool sleep_process(int64 us);
 
 } // namespace outbox

@@ -14,15 +14,15 @@ is_missing(const ErrorData *error)
 	return error->sqlerrcode == ERRCODE_UNDEFINED_TABLE || error->sqlerrcode == ERRCODE_UNDEFINED_SCHEMA;
 }
 
-// It is no fault that the extension is dropped in this moment. If it is not, and something
-// of it is missing all the same, it is.
+// That the extension is being dropped is no fault. If it is not, and an object of it is
+// missing, that is one.
 bool
 is_passing(const Step *step, const ErrorData *error)
 {
 	return is_lock_wait(error) || (is_missing(error) && step->missing < passing_failures);
 }
 
-// The worst of its steps tells how a process is.
+// The state of a process is that of its worst step.
 void
 report_troubles(Step *step)
 {

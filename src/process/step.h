@@ -1,9 +1,9 @@
-// What a background process does again and again, and what fails for itself.
+// The repeated work of a background process, each part with its own failures.
 //
-// Guarantees: each run is a transaction of its own; one that fails is tried again after a
+// Guarantees: each run is a separate transaction; after a failure it is tried again after a
 // pause that grows with the failures in a row. The log has one line when trouble begins
-// and one when it ends, also when the process was replaced in between; waiting for
-// somebody else's lock, or an extension that is dropped in this moment, is no trouble.
+// and one when it ends, even if the process was replaced in between. A wait for
+// a lock, or an extension that is being dropped, is no trouble.
 #pragma once
 
 #include "process/process.h"
@@ -34,7 +34,7 @@ is_resting(const Step *step)
 	return step->failures > 0 && steady_us() < step->retry_at;
 }
 
-// How long from now until it may act on an event of that time.
+// The time from now until it may act on an event of that time.
 int64 until(const Step *step, TimestampTz event, TimestampTz now);
 
 void begin_step(const Step *step);

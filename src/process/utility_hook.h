@@ -1,9 +1,9 @@
 // Commands that concern the background workers: on extensions and on databases.
 //
-// Guarantees: the launcher is told of them at the end of their transaction. DROP, RENAME
-// and SET TABLESPACE of a database, and copying one, are not held up by its worker: it is
-// asked to leave, and kept away by the lock that the command itself takes; after the
-// command, or when it fails, the worker comes back.
+// Guarantees: the launcher is notified of them at the end of their transaction. The worker of a
+// database does not delay DROP, RENAME, SET TABLESPACE or a copy of it: it is
+// asked to leave, and the lock that the command itself takes keeps it away. After the
+// command, or when the command fails, the worker comes back.
 #pragma once
 
 namespace outbox {

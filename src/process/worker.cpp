@@ -3,14 +3,14 @@
 //
 // Guarantees: it sleeps without a transaction, a snapshot or a lock until a commit wakes
 // it, or the earliest of the next due message, the next lease expiry and the safety poll.
-// Every event it waits for is strictly later than now: what cannot be acted on (a locked
-// row, a paused queue) is left to the safety poll, so the loop cannot spin. Its three
-// steps fail each for itself and are tried again after a growing pause; the log has one
+// Every event it waits for is strictly later than now: rows on which it cannot act (a locked
+// row, a paused queue) are left to the safety poll, so the loop cannot spin. Its three
+// steps fail independently and are tried again after a growing pause; the log has one
 // line when trouble begins and one when it ends.
 //
 // Shape: commits raise a flag per queue and lower announced times (transaction.cpp); the worker
-// takes them, and publishes until when it sleeps before it looks at them for the last time.
-// Whoever announces something earlier sees that time and sets the latch: with full barriers
+// takes them, and publishes the end of its sleep before it looks at them for the last time.
+// A session that announces an earlier time sees that and sets the latch: with full barriers
 // on both sides, one of the two notices the other.
 
 #include "message/due.h"
@@ -28,10 +28,10 @@ namespace outbox {
 namespace {
 
 constexpr int repairs_at_a_time = 200;
-// Looks through all queues that a commit asks for are that far apart.
+// The least time between two looks through all queues that commits request.
 constexpr int64 least_look_pause_us = 50 * 1000;
-// Waiting must not hold up the other steps for long. Producers that notify for themselves
-// hold the lock of all notifications until their commit is on disk.
+// A wait must not delay the other steps for long. Producers that send notifications themselves
+// hold the lock of the notification queue until their commit is on disk.
 constexpr char shortest_lock_timeout[] = "1ms";
 constexpr char notify_lock_timeout[] = "2s";
 constexpr char name_in_ledger[] = "outbox worker";
@@ -41,13 +41,13 @@ struct Watch {
 	uint32 generation;      // of its slot
 	int64 gathers_until;    // steady clock: the next notification is not sent before
 	TimestampTz next_due;   // DT_NOEND = nothing known
-	TimestampTz seen_until; // what fell due until then has been told
+	TimestampTz seen_until; // what fell due until then has been announced
 	int64 listed;           // the last look that found the queue in the table
 };
 
 struct Worker {
 	DatabaseSlot *slot;
-	MemoryContext context; // emptied every time round
+	MemoryContext context; // reset in each round
 	Watch *watches;
 	Step look;
 	Step notify;
@@ -111,7 +111,7 @@ take_flags(bool all)
 		sending->queue = queue;
 		sending->woken_at = static_cast<TimestampTz>(pg_atomic_read_u64(&queue->woken_at));
 		watch->gathers_until = now + notify_gather_us();
-		// The notification tells of all that is due by now; what is committed later raises
+		// The notification covers all that is due by now; later commits raise
 		// the flag again.
 		watch->seen_until = Max(watch->seen_until, GetCurrentTimestamp());
 		pg_atomic_exchange_u32(&queue->wake, 0);
@@ -187,7 +187,7 @@ row_failed(const core::Uuid &id, const char *why, int sqlstate)
 		ereport(LOG, (errcode(sqlstate), errmsg("outbox worker %s", what),
 					  errdetail("The other messages are not affected. outbox.workers shows how many there are.")));
 	worker.rows->told = worker.rows->told || !waited;
-	// A leaf that somebody has locked must not cost every one of its rows the full wait.
+	// A locked leaf must not cost the full wait for each of its rows.
 	if (waited)
 		use_lock_timeout(shortest_lock_timeout);
 }
@@ -258,7 +258,7 @@ tell_of(const Call *call, const Queue *queue)
 	}
 }
 
-// Queues that are missing at two looks (made in a transaction that was rolled back, say) give their places to others.
+// Queues that are missing at two looks, for example after a rollback, give their slots to others.
 void
 let_go_of_missing()
 {
@@ -268,7 +268,7 @@ let_go_of_missing()
 	});
 }
 
-// Everything there is: what no commit announced, too.
+// All queues, to find also what no commit announced.
 void
 look_at_all(Call *call)
 {
@@ -345,7 +345,7 @@ look_for_due(bool all)
 	if (told && all)
 		worker.last_look = steady_us();
 	else if (!told)
-		announce(&worker.slot->look_at, 0); // all again, after the pause: nothing was told
+		announce(&worker.slot->look_at, 0); // all again, after the pause: nothing was announced
 }
 
 // ---- going round
@@ -367,7 +367,7 @@ look_at_database()
 		return;
 	worker.finding = finding;
 	worker.left_alone = filled;
-	// Unless somebody changed the extension while we looked: that is to be looked at again.
+	// If the extension changed during the scan, scan again.
 	pg_atomic_compare_exchange_u32(&worker.slot->finding, &looking, static_cast<uint32>(finding));
 	if (filled)
 		set_activity(&worker.slot->report, Activity::left_alone);
@@ -375,7 +375,7 @@ look_at_database()
 		set_activity(&worker.slot->report, Activity::running);
 }
 
-// Nothing that troubled us is there any more.
+// All causes of trouble are gone.
 void
 forget_extension()
 {
@@ -386,7 +386,7 @@ forget_extension()
 [[noreturn]] void
 depart()
 {
-	// From here on producers notify for themselves; what they left to us before is sent.
+	// From here on producers send notifications themselves; what they left to us before is sent.
 	pg_atomic_write_u32(&worker.slot->worker, 0);
 	pg_memory_barrier();
 	notify_listeners(true);
@@ -396,7 +396,7 @@ depart()
 	proc_exit(0);
 }
 
-// Takes what commits announced. True when everything is to be looked at.
+// Takes what commits announced. True if all queues need a look.
 bool
 take_announcements()
 {
@@ -438,7 +438,7 @@ next_due()
 	return earliest;
 }
 
-// Microseconds until something is to be done of which nobody wakes us.
+// Microseconds until the next work for which no latch is set.
 int64
 time_to_sleep()
 {
@@ -464,7 +464,7 @@ time_to_sleep()
 }
 
 // What is announced after the first look is found by the second, or its announcer has seen
-// until when we sleep, and sets our latch.
+// the end of our sleep, and sets our latch.
 void
 sleep_until_needed()
 {
@@ -553,7 +553,7 @@ make_steps(ProcessStatus *report)
 	worker.rows = &report->troubles[4];
 }
 
-// One worker a database: a second one, started because the launcher was, goes again.
+// One worker for each database: a second one, started by a restarted launcher, ends.
 void
 attach()
 {
@@ -577,7 +577,7 @@ prepare()
 	worker.next_expiry = worker.unslotted_due = DT_NOEND;
 	worker.watches = static_cast<Watch *>(
 		MemoryContextAllocZero(TopMemoryContext, sizeof(Watch) * static_cast<Size>(shared->queue_slots)));
-	// The first time round looks at everything: flags of a predecessor, rows of before.
+	// The first round looks at everything: flags left by an earlier worker, older rows.
 	worker.next_poll = steady_us();
 	worker.last_look = steady_us() - least_look_pause_us;
 }
