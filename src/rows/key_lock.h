@@ -2,13 +2,13 @@
 // numbers per key and replays share.
 //
 // Guarantees: of any number of sessions that want one key at once, exactly one inserts
-// it; the others wait for the end of its transaction, be it open or prepared, and then
-// see what became of it, in every isolation level. The uncommitted row is the lock: it
+// it; the others wait for the end of its transaction, open or prepared, and then
+// see its outcome, in every isolation level. The uncommitted row is the lock: it
 // needs no entry in the shared lock table, however many keys a transaction takes.
 //
-// Shape: between looking and inserting nobody may come in between. A heavyweight lock
-// on 48 bits of the key covers just these two steps; it is never held while waiting for
-// a transaction, so two keys that share it cost each other microseconds at most, and
+// Shape: no other session may insert between the look-up and the insertion. A heavyweight lock
+// on 48 bits of the key covers only these two steps. It is never held while waiting for
+// a transaction, so two keys that share it delay each other by microseconds at most, and
 // taking it cannot deadlock.
 #pragma once
 
@@ -24,8 +24,8 @@ void lock_key(KeyLock *lock, Relation rel, const unsigned char *key, int size);
 void unlock_key(const KeyLock *lock);
 
 // The current row of the key in probe->slot: the first in the given direction.
-// Serves interrupts, and waits for whoever inserted or is removing it, unlatched. Returns
-// with the latch held: true when there is a row, false when the key is free.
+// Processes interrupts, and waits, without the lock, for a transaction that inserted or removes it. Returns
+// with the lock held: true if there is a row, false if the key is free.
 bool look_up_latched(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, KeyLock *held,
 					 const unsigned char *key, int size);
 

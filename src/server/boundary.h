@@ -7,8 +7,8 @@
 //    our frames unhindered, with its SQLSTATE, because nothing in them owns
 //    anything by a destructor: memory is palloc'ed, locks, pins and relations
 //    belong to the transaction.
-//  - in_subtransaction confines an ERROR to the work it ran: afterwards nothing
-//    that work did has happened, and the caller goes on.
+//  - in_subtransaction confines an ERROR to the work it ran: the work is undone
+//    and the caller continues.
 #pragma once
 
 #include <exception>
@@ -38,10 +38,10 @@ guarded_entry(const Body &body)
 	ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("outbox: %s", what)));
 }
 
-// Which errors a piece of work keeps to itself. In a call of a client, a serialization
-// failure is meant for its transaction, and a cancel, a full disk or want of memory for the
-// whole call. A background process has nobody to tell: what one row raises, whatever it
-// is, must not keep it from the others.
+// Which errors are confined to a piece of work. In a call of a client, a serialization
+// failure concerns its transaction, and a cancel, a full disk or lack of memory the
+// whole call. A background process has no client: an error of one row, of any kind,
+// must not keep it from the others.
 enum class Confine { row_errors, all_errors };
 
 inline bool
@@ -53,9 +53,9 @@ concerns_whole_call(const ErrorData *error)
 		   category == ERRCODE_OPERATOR_INTERVENTION;
 }
 
-// Runs body() in a subtransaction of its own. Returns nullptr when it went well,
-// else the error. body must open and close for itself whatever it uses
-// (relations, slots, scans): what it leaves open is closed by the rollback.
+// Runs body() in a subtransaction. Returns nullptr on success,
+// else the error. body must open and close the relations, slots and scans that it uses
+// itself: the rollback closes what it leaves open.
 template <typename Body>
 ErrorData *
 in_subtransaction(const Body &body, Confine confine = Confine::row_errors)
@@ -88,8 +88,8 @@ in_subtransaction(const Body &body, Confine confine = Confine::row_errors)
 	return error;
 }
 
-// Runs body() in a transaction of its own, for a process that has none. Returns nullptr when
-// it went well, else the error, copied into the context it was called in; then nothing of
+// Runs body() in a transaction, for a process that has none. Returns nullptr on
+// success, else the error, copied into the caller's context; then nothing of
 // the transaction is left.
 template <typename Body>
 ErrorData *
@@ -123,9 +123,9 @@ in_transaction(const Body &body)
 	return error;
 }
 
-// Runs body(first, count) over n pieces of work so that a fault in one stops that
-// one alone: all of them in one subtransaction, and only if that fails each in its
-// own. failed(i, error) is told of every piece that did not happen.
+// Runs body(first, count) over n pieces of work so that a fault in one stops only that
+// one: all of them in one subtransaction, and if that fails, each in a separate
+// one. failed(i, error) is called for every piece that failed.
 template <typename Body, typename Failed>
 void
 each_confined(int n, const Body &body, const Failed &failed, Confine confine = Confine::row_errors)

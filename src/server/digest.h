@@ -1,4 +1,4 @@
-// SHA-256 of a framed key (core/keys.h), by OpenSSL.
+// SHA-256 of a framed key (core/key_frames.h), by OpenSSL.
 #pragma once
 
 #include "core/key_frames.h"

@@ -19,7 +19,7 @@ take(void *bytes, size_t size)
 		used = 0;
 	}
 	memcpy(bytes, drawn + used, size);
-	// Whoever reads our memory later learns nothing of tokens that were handed out.
+	// Our memory keeps no trace of tokens that were handed out.
 	explicit_bzero(drawn + used, size);
 	used += size;
 }

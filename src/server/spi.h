@@ -1,8 +1,7 @@
-// SQL statements, for upkeep: commands that change tables, and questions where the planner
-// does no harm. Hot code has none.
+// SQL statements, for upkeep: DDL, and queries whose plan does not matter. Hot code has none.
 //
-// Guarantees: format is printf's; names that go into it are to be quoted by the caller. They
-// run as whoever the caller is, between SPI_connect and SPI_finish.
+// Guarantees: format is that of printf; the caller quotes the names in it. The statements
+// run as the current user, between SPI_connect and SPI_finish.
 #pragma once
 
 #include "server/pg.h"

@@ -1,6 +1,6 @@
-// See stop_point.h. The tests' side: arm a name, wait until a process has reached it,
-// release it; or shake: at every point some of the processes stay for a random while, so that
-// gaps of an instruction are as wide as any.
+// See stop_point.h. A test arms a name, waits until a process has reached it, and releases it.
+// Or it shakes: at every point some processes wait for a random time, so that
+// even gaps of one instruction become wide.
 
 #ifdef OUTBOX_STOP_POINTS
 
@@ -26,7 +26,7 @@ struct Points {
 	Point all[most_points];
 };
 
-// Of a tranche of its own, so that the library needs no more when it has none.
+// In a separate tranche, so that the library needs none without stop points.
 Points *points;
 shmem_request_hook_type previous_request;
 shmem_startup_hook_type previous_startup;

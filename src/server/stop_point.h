@@ -1,7 +1,7 @@
 // Places at which a test can stop a process, to run another into the gap.
 //
-// Guarantee: compiled in only with make STOP_POINTS=1; else nothing is left of them. A
-// process that stops waits whatever it holds, also where interrupts are not served.
+// Guarantee: they exist only with make STOP_POINTS=1. A
+// stopped process waits with all that it holds, also where interrupts are held off.
 #pragma once
 
 namespace outbox {

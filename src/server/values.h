@@ -1,4 +1,4 @@
-// Ids, texts and times as the core, the server and a reader see them.
+// Ids, texts and times in the forms of the core, of the server and of messages.
 #pragma once
 
 #include "core/ids.h"

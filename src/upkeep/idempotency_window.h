@@ -1,8 +1,8 @@
 // Forgetting keys that are older than outbox.idempotency_window.
 //
-// Guarantees: only keys that every enqueue holds for lapsed; rows that another transaction
-// holds are passed by. The table has no index by age (each enqueue would pay for it), so it
-// is read through, a slice of blocks at a time; a walk that finds little stops early and the
+// Guarantees: only keys that every enqueue treats as lapsed are deleted; rows that another transaction
+// holds are skipped. The table has no index by age, which each enqueue would pay for. So it
+// is scanned, a slice of blocks at a time; a walk that finds little stops early and the
 // next one begins elsewhere.
 #pragma once
 
@@ -21,8 +21,8 @@ struct KeyWalk {
 
 constexpr int64 blocks_at_a_time = 1024;
 
-// One slice more. False when there was nothing left to do, or so many blocks were read in
-// vain. To be called as the owner.
+// Handles one more slice. False if nothing was left to do, or if too many blocks held no lapsed
+// key. Call it as the owner.
 bool forget_keys(KeyWalk *walk, int64 most_in_vain);
 
 } // namespace outbox

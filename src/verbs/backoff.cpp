@@ -1,4 +1,4 @@
-// backoff: shows how long a queue waits after a try.
+// backoff: shows how long a queue waits after an attempt.
 
 #include "message/queue.h"
 #include "server/args.h"

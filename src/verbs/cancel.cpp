@@ -2,7 +2,7 @@
 //
 // Guarantees: appends exactly one attempt, FAILED / CANCELLED, and the pending row goes,
 // in one transaction. A live lease is only broken by force; its worker then gets P7002.
-// A lease that had expired is recorded by this row: every lost lease leaves one.
+// This row also records a lease that had expired: every lost lease leaves one row.
 
 #include "server/args.h"
 #include "server/boundary.h"

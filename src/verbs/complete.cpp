@@ -1,15 +1,15 @@
 // complete, complete_batch, and the first half of complete_and_claim: a worker reports
-// tries.
+// its attempts.
 //
-// Guarantees: a stale token is refused before any lock. A try that is accepted appends
-// exactly one attempt and ends or reschedules its message, in one transaction; once the
-// pending row is changed nobody else can take it, however long that transaction lasts.
-// In a batch rows are changed in order of outbox_id, so two batches never deadlock, and
+// Guarantees: a stale token is refused before any lock. An accepted report appends
+// exactly one attempt and ends or reschedules its message, in one transaction. Once the
+// pending row is changed no other session can take it, however long that transaction lasts.
+// A batch changes rows in order of outbox_id, so two batches never deadlock, and
 // one bad item fails alone.
 //
 // Shape: the ledger is read without a lock, then the pending row is changed in exactly
-// the version that was read. If that works, nothing can have been appended in between;
-// if it does not, everything is looked at again. A batch reads the pending rows of a chunk
+// the version that was read. On success no row can have been appended in between;
+// otherwise everything is read again. A batch reads the pending rows of a chunk
 // by one walk, then their ledgers by another, then changes them one by one.
 
 #include <algorithm>
@@ -111,8 +111,8 @@ answer_lost(Call *call, TryReport *report)
 	report->recorded = recorded.state;
 }
 
-// What was read ahead serves once, and never to refuse: the change that follows finds out
-// whether the lease is still held, but a lease that had run out then may be valid by now.
+// What was read ahead is used once, and never to refuse: the change that follows finds out
+// whether the lease is still held, but a lease that had expired then may have been renewed.
 Holding
 look(Call *call, TryReport *report, const text *worker)
 {
@@ -125,7 +125,7 @@ look(Call *call, TryReport *report, const text *worker)
 	return look_at_lease(call, report->id, report->token, worker);
 }
 
-// Accepts one report, or answers why not. raise: as an ERROR. False if it may have waited.
+// Accepts one report, or answers why not; with raise, by an ERROR. False if it may have waited.
 bool
 settle(Call *call, TryReport *report, const text *worker, bool raise)
 {
@@ -204,7 +204,7 @@ bad_report(const TryReport *report)
 	return nullptr;
 }
 
-// The same lease reported twice in one batch: the second is told of the first.
+// The same lease reported twice in one batch: the second answer shows the first report.
 const TryReport *
 earlier_report(TryReport *const *reports, int i)
 {
@@ -234,7 +234,7 @@ foresee_ledger(Table *leaf, TryReport *const *reports, int count)
 	}
 }
 
-// Of a message reported twice the second is not foreseen: the first will change the row.
+// For a message reported twice the second report is not read ahead: the first changes the row.
 int
 foresee_rows(Call *call, TryReport *const *reports, int count, TryReport **found)
 {
@@ -264,7 +264,7 @@ forget_foreseen(TryReport *const *reports, int count)
 	}
 }
 
-// The rows first: what is appended to a ledger after that outdates the row.
+// The rows first: a later append to a ledger outdates the row.
 void
 foresee(Call *call, TryReport *const *reports, int count)
 {
@@ -380,7 +380,7 @@ optional_delay(Datum interval, bool isnull, bool *has_delay)
 	return isnull ? 0 : nonnegative_interval_us(DatumGetIntervalP(interval), "retry_delay");
 }
 
-// What is wrong with it is its own answer.
+// A fault of one report is answered in its row.
 void
 read_report(Call *call, const Reports *reports, int i, TryReport *report)
 {

@@ -1,7 +1,7 @@
 // Reports of tries, many at a time: what complete_batch and complete_and_claim share.
 //
-// Guarantees: as in complete.cpp. What is wrong with the arguments as a whole is an ERROR
-// before anything is looked at; what is wrong with one report is that report's answer.
+// Guarantees: as in complete.cpp. A fault of the arguments as a whole is an ERROR
+// before anything is read; a fault of one report is answered in its row.
 #pragma once
 
 #include "server/args.h"

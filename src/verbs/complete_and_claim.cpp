@@ -1,12 +1,12 @@
 // complete_and_claim: a worker reports a batch and takes the next, in one statement.
 //
 // Guarantees: it is complete_batch and then claim, by the same code, in one transaction.
-// Whatever may be wrong with the arguments of either is an ERROR before anything is
-// written. Once the reports are settled nothing that other sessions do to the queues
-// (drop them, say), and no single row, makes the claim fail and the reports with it.
+// A wrong argument of either half is an ERROR before anything is
+// written. Once the reports are settled, neither a change of the queues by other sessions
+// (such as a drop) nor a single row makes the claim fail and the reports with it.
 //
-// Shape: one Work, because to open the tables twice would cost what is to be saved. The
-// claim is a new command of it: it sees what the reports did, by a later clock, and reads
+// Shape: one Call, because opening the tables twice would cost what is to be saved. The
+// claim is a new command in it: it sees what the reports did, uses a later clock, and reads
 // the queues again, because the reports may have waited.
 
 #include "server/boundary.h"
@@ -32,7 +32,7 @@ put_row(FunctionCallInfo fcinfo, const char *which, const Datum *from, const boo
 	nulls[kind] = false;
 	for (int i = 0; i < count; i++)
 	{
-		// Both begin with the message; what is only theirs stands together.
+		// Both begin with the message; the columns of each half follow together.
 		int column = i == 0 ? static_cast<int>(outbox_id) : rest + i - 1;
 
 		values[column] = from[i];

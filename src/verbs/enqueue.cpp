@@ -1,8 +1,7 @@
-// enqueue, enqueue_and_claim: a producer's transaction says one thing.
+// enqueue, enqueue_and_claim: one message in a producer's transaction.
 //
-// Guarantees: what message.h says, in the caller's transaction. enqueue_and_claim needs
-// both memberships, because it hands out a lease. The many-at-once form is in
-// enqueue_batch.cpp.
+// Guarantees: as in enqueueing.h, in the caller's transaction. enqueue_and_claim needs
+// both memberships, because it gives a lease. For batches see enqueue_batch.cpp.
 
 #include "server/args.h"
 #include "server/boundary.h"
@@ -21,7 +20,7 @@ require_membership(const char *role)
 				 errdetail("It enqueues and claims: it takes membership in outbox_ingest and outbox_executor.")));
 }
 
-// The arguments that both functions have, the first of them standing at `first`; from
+// The arguments that both functions have, beginning at `first`; from
 // priority on they differ.
 Message
 message_arguments(FunctionCallInfo fcinfo, int first)

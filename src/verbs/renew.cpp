@@ -1,8 +1,8 @@
-// renew, release: a worker keeps its leases longer, or gives them back untried.
+// renew, release: a worker extends its leases, or returns them untried.
 //
-// Guarantees: each item is fenced like a completion; nothing is ever waited for: a row
-// that another transaction holds is answered with 55P03. The ledger is not touched.
-// Both differ only in what they do to the row, so they share everything else.
+// Guarantees: each item is fenced like a completion. They never wait: a row
+// that another transaction holds is answered with 55P03. The ledger does not change.
+// They differ only in the change of the row and share everything else.
 
 #include "server/args.h"
 #include "server/boundary.h"

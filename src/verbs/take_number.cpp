@@ -1,4 +1,4 @@
-// take_number: the next number of a key, for whoever numbers something else than messages.
+// take_number: takes the next number of a key, for something that is not a message.
 
 #include "message/enqueueing.h"
 #include "message/sequence.h"
@@ -22,7 +22,7 @@ OUTBOX_FUNCTION(outbox_take_number)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("queue \"%s\" does not number its messages", shown(name)),
 						errhint("Its ordering must be numbered.")));
-	// An id of its own: no message bears the number.
+	// A new id: no message has this number.
 	draw_ids(&message, 1);
 	number.id = message.id;
 	take_numbers(&call, queue->name, &number, 1);

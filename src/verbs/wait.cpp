@@ -1,7 +1,7 @@
 // See wait.h; and wait_for_work: waits until something is claimable.
 //
-// Guarantee of wait_for_work: while it waits it has no snapshot and no lock: it ends the
-// transaction after each look, which is why it refuses to run in somebody's transaction.
+// Guarantee of wait_for_work: it holds no snapshot and no lock while it waits. It ends the
+// transaction after each look and therefore refuses to run in a transaction block.
 
 #include "verbs/wait.h"
 
@@ -14,7 +14,7 @@ namespace outbox {
 
 namespace {
 
-// How long nobody may tell us before we look, or see whether the worker is still there.
+// The longest wait without a wake-up before we look, or check whether the worker still runs.
 constexpr int64 look_again_us = 1 * USECS_PER_SEC;
 constexpr int64 look_alone_us = 100 * 1000;
 

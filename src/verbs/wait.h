@@ -1,8 +1,8 @@
 // Waiting, inside the server, until something is claimable.
 //
-// Guarantees: whatever becomes claimable after the wait began ends it: the background
-// worker tells those who wait together with the listeners. Where there is no worker, and
-// should it be gone, they look by themselves.
+// Guarantees: a message that becomes claimable after the wait began ends it: the background
+// worker wakes waiting sessions together with the listeners. If there is no worker, they
+// look themselves.
 #pragma once
 
 #include "message/queue.h"
@@ -16,12 +16,12 @@ struct Waiting {
 };
 
 void begin_waiting(Waiting *waiting, int64 us);
-// Sleeps until it is worth looking again; false when the time is up. Whoever calls it has
-// looked since the last time.
+// Sleeps until it is worth looking again; false when the time is up. The caller has
+// looked since the last call.
 bool wait_on(Waiting *waiting);
 void end_waiting(Waiting *waiting);
 
-// One of the looks, however many there will be: its memory is free when it is over.
+// One look; its memory is freed when it ends.
 template <typename Look>
 void
 look_once(const Look &look)
