@@ -60,7 +60,7 @@ COMMENT ON CAST (varchar AS outbox.attempt_state) IS 'lets drivers that send typ
 CREATE FUNCTION outbox.append_only() RETURNS trigger
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_append_only';
 COMMENT ON FUNCTION outbox.append_only() IS
-'Trigger function: refuses UPDATE, DELETE and TRUNCATE of the ledger with P0001.';
+'Trigger function: refuses UPDATE, DELETE and TRUNCATE of the ledger, and TRUNCATE of outbox.pending, with P0001.';
 
 CREATE FUNCTION outbox.merge_queue() RETURNS trigger
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_merge_queue';
@@ -70,7 +70,7 @@ COMMENT ON FUNCTION outbox.merge_queue() IS
 CREATE FUNCTION outbox.pending_changed() RETURNS trigger
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_pending_changed';
 COMMENT ON FUNCTION outbox.pending_changed() IS
-'Trigger function: makes claims look for rows that SQL, COPY, a restore or replication wrote where they are.';
+'Trigger function: makes claims look for rows that SQL, COPY, a restore or replication wrote where they are, and refuses with P0001 to take a message out of outbox.pending by SQL.';
 
 CREATE FUNCTION outbox.key_digest(queue text, partition_key text) RETURNS bytea
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_key_digest';
@@ -393,7 +393,7 @@ COMMENT ON TRIGGER append_only_truncate ON outbox.pending IS 'emptying pending w
 CREATE TRIGGER pending_changed AFTER INSERT OR UPDATE OR DELETE ON outbox.pending
 	FOR EACH ROW EXECUTE FUNCTION outbox.pending_changed();
 ALTER TABLE outbox.pending ENABLE ALWAYS TRIGGER pending_changed;
-COMMENT ON TRIGGER pending_changed ON outbox.pending IS 'the functions of the outbox do without it';
+COMMENT ON TRIGGER pending_changed ON outbox.pending IS 'a message without its row is never delivered: refuses DELETE and another outbox_id; the functions of the outbox do without it';
 
 ---------------------------------------------------------------- dumps
 
@@ -594,6 +594,19 @@ COMMENT ON FUNCTION outbox.replay(uuid, timestamptz) IS
 $$Makes a dead letter a new message, at most once, and returns the new outbox_id: same event_id, payload or payload_bytes, content_type, headers and routing, not the idempotency key; replay_of names the dead letter.
 deliver_at: not claimed before; NULL = now.
 Errors: P7005 no dead letter, or replayed before (DETAIL: as what); P7004 its queue is gone; 22004. Locks: waits for an open replay of the same message. Cost: as enqueue.$$;
+
+CREATE FUNCTION outbox.lost_messages()
+RETURNS TABLE (outbox_id uuid, queue text, event_type text, created_at timestamptz, attempts integer)
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_lost_messages';
+COMMENT ON FUNCTION outbox.lost_messages() IS
+$$Messages that have not ended and are not pending either, so that they are never delivered: their rows in outbox.pending were taken away with the triggers disabled, or by other means than SQL. attempts: ledger rows they have. outbox.restore_pending() puts them back; outbox.check(deep => true) counts them.
+No arguments. Errors: 42501 unless the caller may read the tables. No locks but those of reading. Cost: reads the primary keys of all messages, and of all terminal attempts.$$;
+
+CREATE FUNCTION outbox.restore_pending() RETURNS bigint
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_restore_pending';
+COMMENT ON FUNCTION outbox.restore_pending() IS
+$$Makes the messages that outbox.lost_messages() shows pending again, due now, and returns how many. What is pending or has ended is left alone, so that it may be called again. Messages of a queue that does not exist are left out: make the queue first.
+Errors: 25001 in a REPEATABLE READ or SERIALIZABLE transaction; 25006. Locks: SHARE UPDATE EXCLUSIVE on outbox.pending until the end of the transaction: another call, and VACUUM, wait or are waited for; claims and producers are not. drop_queue is refused meanwhile. Cost: that of lost_messages(), and three index entries a message.$$;
 
 CREATE FUNCTION outbox.backoff(queue text, attempt_no integer, outbox_id uuid DEFAULT NULL)
 RETURNS interval LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_backoff';
@@ -962,7 +975,7 @@ No arguments, no errors. Takes no lock but those of reading. Cost: reads all of 
 
 ---------------------------------------------------------------- check
 
-CREATE FUNCTION outbox.check()
+CREATE FUNCTION outbox.check(deep boolean DEFAULT false)
 RETURNS TABLE (severity text, object text, problem text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
@@ -1176,6 +1189,12 @@ BEGIN ATOMIC
 	JOIN pg_proc f ON f.proargtypes = '3802 3802 25'::oidvector AND pg_get_userbyid(f.proowner) <> q.validator_owner
 	JOIN pg_namespace n ON n.oid = f.pronamespace AND ARRAY[n.nspname, f.proname]::text[] = parse_ident(q.validator, false)
 	UNION ALL
+	SELECT 'error', 'queue ' || quote_ident(l.queue), count(*) || ' messages are neither pending nor ended, the first of '
+		|| min(l.created_at) || ': outbox.lost_messages() shows them, outbox.restore_pending() puts them back'
+		|| CASE WHEN EXISTS (SELECT 1 FROM outbox.queues q WHERE q.queue = l.queue) THEN '' ELSE ' once the queue exists' END
+	FROM outbox.lost_messages() l
+	WHERE deep GROUP BY l.queue
+	UNION ALL
 	SELECT 'warning', 'background worker', CASE w.state
 			WHEN 'not loaded' THEN 'none: the library is not in shared_preload_libraries, so call outbox.maintain()'
 			WHEN 'off' THEN 'none: outbox.worker is off, so call outbox.maintain()'
@@ -1185,9 +1204,9 @@ BEGIN ATOMIC
 		SELECT 1 FROM outbox.worker_status() o WHERE o.kind = 'worker' AND o.database = current_database() AND o.pid IS NOT NULL)
 	ORDER BY 1, 2, 3;
 END;
-COMMENT ON FUNCTION outbox.check() IS
+COMMENT ON FUNCTION outbox.check(boolean) IS
 $$What is not as it must be: triggers of ours that are missing, replaced or not ENABLE ALWAYS, on detached and archived partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules, row level security and deferrable or excluding constraints; states beyond those of a finished try; unlogged tables; write grants, also by default, anything granted to PUBLIC, members of those who may write, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; no background worker. Likewise for the contracts, extensions outbox_... that require this one: their tables must be append-only. No row = nothing found.
-severity: error, or warning where all is right but for that nobody is there to keep it so. object: what. problem: why. Errors: 42501 when queues was given to another owner. No locks; reads catalogs and queues only.$$;
+deep: also messages that are neither pending nor ended. severity: error, or warning where all is right but for that nobody is there to keep it so. object: what. problem: why. Errors: 42501 when queues was given to another owner. No locks; reads catalogs and queues only; deep: as outbox.lost_messages().$$;
 
 ---------------------------------------------------------------- owner and rights
 
@@ -1246,12 +1265,13 @@ GRANT EXECUTE ON FUNCTION
 	outbox.alter_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer),
 	outbox.drop_queue(text), outbox.pause(text), outbox.resume(text), outbox.take_number(text, text),
 	outbox.cancel(uuid, text, boolean), outbox.replay(uuid, timestamptz),
-	outbox.backoff(text, integer, uuid), outbox.maintain(), outbox.state_diagram(), outbox.check(), outbox.reset_stats()
+	outbox.backoff(text, integer, uuid), outbox.maintain(), outbox.state_diagram(), outbox.check(boolean), outbox.reset_stats(),
+	outbox.restore_pending()
 TO outbox_operator;
 
-GRANT EXECUTE ON FUNCTION outbox.queue_stats(), outbox.worker_status(), outbox.prometheus()
+GRANT EXECUTE ON FUNCTION outbox.queue_stats(), outbox.worker_status(), outbox.prometheus(), outbox.lost_messages()
 TO outbox_operator, outbox_readonly, outbox_auditor;
 GRANT SELECT ON outbox.status, outbox.operational_status, outbox.dead_letters, outbox.stats, outbox.workers
 TO outbox_operator, outbox_readonly, outbox_auditor;
 GRANT SELECT ON outbox.queues, outbox.messages, outbox.pending, outbox.attempts
-TO outbox_readonly, outbox_auditor;
+TO outbox_operator, outbox_readonly, outbox_auditor;

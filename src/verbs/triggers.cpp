@@ -4,10 +4,13 @@
 // truncated, by any role.
 //
 // pending_changed serves what the verbs do not write: SQL, COPY, a restore, replication. Direct access does not fire
-// it. Guarantee: scans begin low enough to find the row, as they do after enqueue or a retry (entries.h). It refuses
-// nothing and changes nothing.
+// it. Guarantees: scans begin low enough to find the row, as they do after enqueue or a retry (entries.h). No message
+// loses its row, without which it is never delivered: a DELETE, or another outbox_id, is refused. Replication may
+// delete: the other end has completed the message.
 
 #include "commit/entries.h"
+#include "rows/shapes.h"
+#include "server/values.h"
 #include "server/boundary.h"
 #include "server/errors.h"
 
@@ -55,25 +58,59 @@ note(void (*what)(const Entry &), Relation rel, HeapTuple tuple)
 		what(entry);
 }
 
+[[noreturn]] void
+refuse(const TriggerData *trigger, const char *detail)
+{
+	const char *command = TRIGGER_FIRED_BY_UPDATE(trigger->tg_event)     ? "UPDATE"
+						  : TRIGGER_FIRED_BY_DELETE(trigger->tg_event)   ? "DELETE"
+						  : TRIGGER_FIRED_BY_TRUNCATE(trigger->tg_event) ? "TRUNCATE"
+																		 : "this command";
+
+	ereport(ERROR, (errcode(ERRCODE_OUTBOX_APPEND_ONLY),
+					errmsg("append-only: %s of table \"%s\" is refused", command,
+						   RelationGetRelationName(trigger->tg_relation)),
+					errdetail("%s", detail), errhint("End messages with outbox.complete or outbox.cancel.")));
+}
+
+constexpr char never_delivered[] = "A message without its row in outbox.pending is never delivered.";
+
+bool
+same_message(const TriggerData *trigger)
+{
+	TupleDesc desc = RelationGetDescr(trigger->tg_relation);
+	int number = SPI_fnumber(desc, pending_shape.columns[pending_col::outbox_id]);
+	bool isnull[2] = {true, true};
+	Datum before;
+	Datum after;
+
+	if (number <= 0 || TupleDescAttr(desc, number - 1)->atttypid != UUIDOID)
+		return false;
+	before = heap_getattr(trigger->tg_trigtuple, number, desc, &isnull[0]);
+	after = heap_getattr(trigger->tg_newtuple, number, desc, &isnull[1]);
+	return !isnull[0] && !isnull[1] && equal(to_uuid(before), to_uuid(after));
+}
+
+void
+refuse_to_lose_a_message(const TriggerData *trigger)
+{
+	if (IsLogicalWorker() || TRIGGER_FIRED_BY_INSERT(trigger->tg_event))
+		return;
+	if (TRIGGER_FIRED_BY_DELETE(trigger->tg_event) || !same_message(trigger))
+		refuse(trigger, never_delivered);
+}
+
 } // namespace
 
 OUTBOX_FUNCTION(outbox_append_only)
 {
 	TriggerData *trigger = reinterpret_cast<TriggerData *>(fcinfo->context);
-	const char *command;
 
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 						errmsg("outbox.append_only must be called as a trigger")));
-	command = TRIGGER_FIRED_BY_UPDATE(trigger->tg_event)     ? "UPDATE"
-			  : TRIGGER_FIRED_BY_DELETE(trigger->tg_event)   ? "DELETE"
-			  : TRIGGER_FIRED_BY_TRUNCATE(trigger->tg_event) ? "TRUNCATE"
-															 : "this command";
-	ereport(ERROR, (errcode(ERRCODE_OUTBOX_APPEND_ONLY),
-					errmsg("append-only: %s of table \"%s\" is refused", command,
-						   RelationGetRelationName(trigger->tg_relation)),
-					errdetail("What was said and what was tried stays as it was written."),
-					errhint("A message ends by outbox.complete or outbox.cancel.")));
+	refuse(trigger, strcmp(RelationGetRelationName(trigger->tg_relation), pending_shape.name) == 0
+						? never_delivered
+						: "What was said and what was tried stays as it was written.");
 }
 
 OUTBOX_FUNCTION(outbox_pending_changed)
@@ -83,6 +120,7 @@ OUTBOX_FUNCTION(outbox_pending_changed)
 	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_FOR_ROW(trigger->tg_event))
 		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 						errmsg("outbox.pending_changed must be called as a row trigger")));
+	refuse_to_lose_a_message(trigger);
 	if (!TRIGGER_FIRED_BY_INSERT(trigger->tg_event))
 		note(note_removed, trigger->tg_relation, trigger->tg_trigtuple);
 	if (TRIGGER_FIRED_BY_INSERT(trigger->tg_event))

@@ -21,7 +21,7 @@ $$;
 SELECT results_eq(
 	$$SELECT proname::text COLLATE "C", count(*) FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace GROUP BY 1 ORDER BY 1$$,
 	$$SELECT name COLLATE "C", 1::bigint FROM unnest(ARRAY['alter_queue', 'backoff', 'cancel', 'check', 'claim', 'complete', 'complete_and_claim', 'complete_batch', 'create_queue', 'drop_queue',
-		'enqueue', 'enqueue_and_claim', 'enqueue_batch', 'maintain', 'pause', 'release', 'renew', 'repair_expired_leases', 'replay', 'resume', 'state_diagram',
+		'enqueue', 'enqueue_and_claim', 'enqueue_batch', 'lost_messages', 'maintain', 'pause', 'release', 'renew', 'repair_expired_leases', 'replay', 'restore_pending', 'resume', 'state_diagram',
 		'prometheus', 'reset_stats', 'take_number', 'wait_for_work', 'queue_stats', 'worker_status', 'append_only', 'key_digest', 'merge_queue', 'pending_changed']) name ORDER BY 1$$,
 	'the functions, one signature each');
 
@@ -110,7 +110,7 @@ SELECT is(pg_temp.arguments('backoff'), 'queue text, attempt_no integer, outbox_
 SELECT is(pg_temp.result('backoff'), 'interval', 'result of backoff');
 SELECT results_eq(
 	$$SELECT pg_temp.arguments(name), pg_temp.result(name) FROM unnest(ARRAY['maintain', 'state_diagram', 'check']) name$$,
-	$$VALUES ('', 'TABLE(action text, object text, detail text)'), ('', 'text'), ('', 'TABLE(severity text, object text, problem text)')$$,
+	$$VALUES ('', 'TABLE(action text, object text, detail text)'), ('', 'text'), ('deep boolean DEFAULT false', 'TABLE(severity text, object text, problem text)')$$,
 	'maintain, state_diagram and check');
 SELECT results_eq(
 	$$SELECT pg_temp.arguments(name), pg_temp.result(name) FROM unnest(ARRAY['prometheus', 'reset_stats']) name$$,
@@ -130,7 +130,7 @@ SELECT results_eq(
 SELECT results_eq(
 	$$SELECT proname::text COLLATE "C", provolatile::text, proparallel::text FROM pg_proc
 		WHERE pronamespace = 'outbox'::regnamespace AND (provolatile <> 'v' OR proparallel <> 'u' OR proleakproof) ORDER BY 1$$,
-	$$VALUES ('backoff' COLLATE "C", 's', 'u'), ('check', 's', 'u'), ('key_digest', 'i', 's'), ('queue_stats', 'v', 's'), ('state_diagram', 'i', 's'), ('worker_status', 'v', 's')$$,
+	$$VALUES ('backoff' COLLATE "C", 's', 'u'), ('check', 's', 'u'), ('key_digest', 'i', 's'), ('lost_messages', 's', 'u'), ('queue_stats', 'v', 's'), ('state_diagram', 'i', 's'), ('worker_status', 'v', 's')$$,
 	'what is not VOLATILE and PARALLEL UNSAFE only reads or computes');
 -- Whatever runs with its owner's rights pins search_path, with pg_temp last.
 SELECT is_empty(

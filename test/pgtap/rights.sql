@@ -4,7 +4,7 @@ SET client_min_messages = warning;
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(27);
+SELECT plan(29);
 
 -- Stands for PUBLIC: a role that is a member of nothing.
 CREATE ROLE regress_outbox_public;
@@ -31,18 +31,18 @@ SELECT results_eq($$
 	FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'S', 'f') ORDER BY 1$$,
 -- relation                             ingest executor operator  readonly  auditor   PUBLIC
 	$$VALUES
-	('attempts' COLLATE "C",            '',    '',      '',       'SELECT', 'SELECT', ''),
+	('attempts' COLLATE "C",            '',    '',      'SELECT', 'SELECT', 'SELECT', ''),
 	('attempts_dated',                  '',    '',      '',       '',       '',       ''),
 	('attempts_default',                '',    '',      '',       '',       '',       ''),
 	('dead_letters',                    '',    '',      'SELECT', 'SELECT', 'SELECT', ''),
 	('idempotency_keys',                '',    '',      '',       '',       '',       ''),
 	('key_numbers',                     '',    '',      '',       '',       '',       ''),
-	('messages',                        '',    '',      '',       'SELECT', 'SELECT', ''),
+	('messages',                        '',    '',      'SELECT', 'SELECT', 'SELECT', ''),
 	('messages_dated',                  '',    '',      '',       '',       '',       ''),
 	('messages_default',                '',    '',      '',       '',       '',       ''),
 	('operational_status',              '',    '',      'SELECT', 'SELECT', 'SELECT', ''),
-	('pending',                         '',    '',      '',       'SELECT', 'SELECT', ''),
-	('queues',                          '',    '',      '',       'SELECT', 'SELECT', ''),
+	('pending',                         '',    '',      'SELECT', 'SELECT', 'SELECT', ''),
+	('queues',                          '',    '',      'SELECT', 'SELECT', 'SELECT', ''),
 	('replays',                         '',    '',      '',       '',       '',       ''),
 	('retired_numbers',                 '',    '',      '',       '',       '',       ''),
 	('sequences',                       '',    '',      '',       '',       '',       ''),
@@ -72,6 +72,7 @@ SELECT results_eq($$
 	('enqueue_and_claim',               'EXECUTE', 'EXECUTE', '',        '',        '',        ''),
 	('enqueue_batch',                   'EXECUTE', '',        '',        '',        '',        ''),
 	('key_digest',                      '',        '',        '',        '',        '',        ''),
+	('lost_messages',                   '',        '',        'EXECUTE', 'EXECUTE', 'EXECUTE', ''),
 	('maintain',                        '',        '',        'EXECUTE', '',        '',        ''),
 	('merge_queue',                     '',        '',        '',        '',        '',        ''),
 	('pause',                           '',        '',        'EXECUTE', '',        '',        ''),
@@ -83,6 +84,7 @@ SELECT results_eq($$
 	('repair_expired_leases',           '',        'EXECUTE', '',        '',        '',        ''),
 	('replay',                          '',        '',        'EXECUTE', '',        '',        ''),
 	('reset_stats',                     '',        '',        'EXECUTE', '',        '',        ''),
+	('restore_pending',                 '',        '',        'EXECUTE', '',        '',        ''),
 	('resume',                          '',        '',        'EXECUTE', '',        '',        ''),
 	('state_diagram',                   '',        '',        'EXECUTE', '',        '',        ''),
 	('take_number',                     '',        '',        'EXECUTE', '',        '',        ''),
@@ -129,7 +131,9 @@ SET ROLE outbox_operator;
 SELECT lives_ok('SELECT * FROM outbox.status', 'the operator reads the status');
 SELECT lives_ok('SELECT * FROM outbox.stats, outbox.workers', 'and what is counted, and the workers');
 SELECT lives_ok('SELECT outbox.prometheus()', 'and the metrics');
-SELECT throws_ok('SELECT * FROM outbox.pending', '42501', 'permission denied for table pending', 'but not the table beneath');
+SELECT lives_ok('SELECT * FROM outbox.queues, outbox.pending, outbox.messages, outbox.attempts', 'and the tables that the operator works on');
+SELECT throws_ok('SELECT * FROM outbox.replays', '42501', 'permission denied for table replays', 'but not the table beneath a view');
+SELECT lives_ok('SELECT * FROM outbox.maintain(), outbox.check(), outbox.workers', 'and runs the lines of the README');
 SET ROLE outbox_readonly;
 SELECT lives_ok('SELECT * FROM outbox.messages', 'readonly reads messages through the parent');
 SELECT lives_ok('SELECT outbox.prometheus()', 'and the metrics');

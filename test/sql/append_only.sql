@@ -1,7 +1,7 @@
 --
--- Append-only: UPDATE, DELETE and TRUNCATE of messages and attempts, and TRUNCATE of
--- pending, are P0001 for everybody, on parents, leaves, future and detached leaves,
--- also under session_replication_role = replica. A plain INSERT works.
+-- Append-only: UPDATE, DELETE and TRUNCATE of messages and attempts, and whatever takes a
+-- message out of pending, are P0001 for everybody, on parents, leaves, future and detached
+-- leaves, also under session_replication_role = replica. A plain INSERT works.
 --
 SET client_min_messages = warning;
 DROP EXTENSION IF EXISTS outbox CASCADE;
@@ -98,10 +98,23 @@ SELECT event_type, payload FROM outbox.messages ORDER BY 1;
 SELECT event_type, payload FROM :messages_leaf ORDER BY 1;
 SELECT attempt_no, state FROM outbox.attempts ORDER BY outbox_id;
 
--- pending is a work record: a superuser may set its times and take rows out.
-UPDATE outbox.pending SET next_attempt_at = next_attempt_at;
+-- pending is a work record: a superuser may set its times, but take no message out of it.
+CREATE FUNCTION t.pending_guards() RETURNS SETOF text LANGUAGE sql AS $t$
+	SELECT t.try(s) FROM (VALUES
+		($$UPDATE outbox.pending SET next_attempt_at = next_attempt_at$$),
+		($$UPDATE outbox.pending SET outbox_id = outbox_id, priority = 1$$),
+		($$UPDATE outbox.pending SET outbox_id = '00000000-0000-7000-8000-000000000000'$$),
+		($$DELETE FROM outbox.pending$$),
+		($$DELETE FROM outbox.pending WHERE false$$),
+		($$TRUNCATE outbox.pending$$)) AS v(s) $t$;
+SELECT t.pending_guards();
+SET ROLE outbox_owner;
 DELETE FROM outbox.pending;
-SELECT count(*) FROM outbox.pending;
+RESET ROLE;
+SET session_replication_role = replica;
+SELECT t.pending_guards();
+RESET session_replication_role;
+SELECT count(*), sum(priority) AS priorities FROM outbox.pending;
 -- Its lease is whole or absent, whoever writes.
 SELECT t.try(s) FROM (VALUES
 	($$INSERT INTO outbox.pending (outbox_id, queue, claimed_by) VALUES ('00000000-0000-7000-8000-000000000000', 'default', 'w')$$),

@@ -104,7 +104,7 @@ SELECT event_type FROM outbox.claim('w', queues => '{free}');
 RESET client_min_messages;
 SELECT message, state FROM t.pending WHERE queue = 'free';
 SELECT min(attempt_no) FROM outbox.attempts;
-DELETE FROM outbox.pending WHERE queue = 'free';
+SELECT t.lose($$queue = 'free'$$);
 
 -- What fails as a whole.
 SELECT * FROM outbox.complete_batch('w', ARRAY[t.id('n6'), t.id('n6')], ARRAY[t.token('n6')], '{DISPATCHED}');

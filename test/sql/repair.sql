@@ -107,7 +107,7 @@ SELECT t.due('y3');
 SELECT event_type FROM outbox.claim('w2', queues => '{b}') WHERE event_type LIKE 'y%';
 RESET client_min_messages;
 SELECT message, no, state FROM t.ledger WHERE message LIKE 'y_';
-DELETE FROM outbox.pending WHERE outbox_id IN (t.id('y1'), t.id('y2'));
+SELECT t.lose($$outbox_id IN (t.id('y1'), t.id('y2'))$$);
 
 -- What is refused.
 SELECT t.try(s) FROM (VALUES

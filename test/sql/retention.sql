@@ -96,7 +96,7 @@ SET LOCAL enable_seqscan = off;
 SELECT t.did();
 ROLLBACK;
 DROP INDEX outbox.mine;
-DELETE FROM outbox.pending WHERE outbox_id > 'ef000000-0000-0000-0000-000000000000';
+SELECT t.lose($$outbox_id > 'ef000000-0000-0000-0000-000000000000'$$);
 -- It is a dead letter now, and holds its own pair alone.
 SELECT t.finish('FAILED', 'c');
 SELECT t.did();
@@ -280,7 +280,7 @@ DROP TABLE outbox.messages_p20200101, outbox.attempts_p20200101;
 SELECT t.make_pair('20200101', d - interval '42 days', d - interval '35 days') FROM date_trunc('day', now(), 'UTC') d;
 SELECT count(*) FROM outbox.enqueue('lost by hand', '1');
 SELECT t.let_pass('37 days');
-DELETE FROM outbox.pending WHERE outbox_id = t.id('lost by hand');
+SELECT t.lose($$outbox_id = t.id('lost by hand')$$);
 SELECT t.did();
 INSERT INTO outbox.attempts (outbox_id, attempt_no, state, completed_at) VALUES (t.id('lost by hand'), 1, 'DISPATCHED', now());
 SELECT t.did();

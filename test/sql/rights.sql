@@ -59,6 +59,8 @@ BEGIN
 		('cancel', $v$SELECT outbox.cancel('00000000-0000-7000-8000-000000000000', 'r')$v$),
 		('replay', $v$SELECT outbox.replay('00000000-0000-7000-8000-000000000000')$v$),
 		('take_number', $v$SELECT outbox.take_number('default', 'k')$v$),
+		('lost_messages', $v$SELECT outbox.lost_messages()$v$),
+		('restore_pending', $v$SELECT outbox.restore_pending()$v$),
 		('backoff', $v$SELECT outbox.backoff('default', 1)$v$),
 		('maintain', $v$SELECT outbox.maintain()$v$),
 		('check', $v$SELECT outbox.check()$v$),

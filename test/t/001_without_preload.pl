@@ -87,6 +87,8 @@ sub every_function
 	$check->('drop_queue', "SELECT outbox.drop_queue('$round')", '');
 	$check->('maintain', "SELECT count(*) >= 0 FROM outbox.maintain()", 't');
 	$check->('check', "SELECT count(*) FROM outbox.check() WHERE severity = 'error'", '0');
+	$check->('lost_messages', 'SELECT count(*) FROM outbox.lost_messages()', '0');
+	$check->('restore_pending', 'SELECT outbox.restore_pending()', '0');
 	$check->('wait_for_work', "CALL outbox.wait_for_work('0')", '');
 	$check->('prometheus', 'SELECT outbox.prometheus()', qr/^outbox_pending_depth\{queue="default"\} \d+$/m);
 	$check->('queue_stats', 'SELECT count(*) > 0 FROM outbox.queue_stats()', $preloaded ? 't' : 'f');

@@ -136,7 +136,9 @@ sub build
 	my ($messages) = grep { /messages_p/ } reverse @{ $facts{leaves} };
 	$main->safe_psql($db, qq{
 		BEGIN;
+		ALTER TABLE outbox.pending DISABLE TRIGGER pending_changed;
 		DELETE FROM outbox.pending WHERE outbox_id IN (SELECT outbox_id FROM $messages);
+		ALTER TABLE outbox.pending ENABLE ALWAYS TRIGGER pending_changed;
 		ALTER TABLE outbox.messages DETACH PARTITION $messages;
 		ALTER TABLE outbox.attempts DETACH PARTITION $facts{archive};
 		COMMIT;

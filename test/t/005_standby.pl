@@ -75,6 +75,7 @@ my %writes = (
 	cancel => [qq{outbox.cancel('$id', 'no', true)}],
 	replay => [qq{outbox.replay('$dead')}],
 	take_number => [q{outbox.take_number('numbered', 'p')}],
+	restore_pending => [q{outbox.restore_pending()}],
 	maintain => [q{outbox.maintain()}]);
 # What only reads, or changes nothing but shared memory.
 my @reads = ('prometheus', 'queue_stats', 'reset_stats', 'worker_status');

@@ -151,8 +151,7 @@ foreach my $change ([ 'a claim', q{SELECT count(*) FROM outbox.claim('w', 1, que
 	[ 'two claims', q{SELECT count(*) FROM outbox.claim('w', 1, queues => ARRAY['a']); SELECT count(*) FROM outbox.claim('w', 1, queues => ARRAY['a'])} ],
 	[ 'a claim of all and a look for more', q{SELECT count(*) FROM outbox.claim('w', 9, queues => ARRAY['a']); SELECT count(*) FROM outbox.claim('w', 9, queues => ARRAY['a'])} ],
 	[ 'a cancellation and a look for more', q{SELECT count(outbox.cancel(outbox_id, 'r')) FROM outbox.pending WHERE queue = 'a'; SELECT count(*) FROM outbox.claim('w', 9, queues => ARRAY['a'])} ],
-	[ 'an UPDATE and a look for more', q{UPDATE outbox.pending SET next_attempt_at = 'infinity' WHERE queue = 'a'; SELECT count(*) FROM outbox.claim('w', 9, queues => ARRAY['a'])} ],
-	[ 'a DELETE and a look for more', q{DELETE FROM outbox.pending WHERE queue = 'a'; SELECT count(*) FROM outbox.claim('w', 9, queues => ARRAY['a'])} ])
+	[ 'an UPDATE and a look for more', q{UPDATE outbox.pending SET next_attempt_at = '9999-01-01' WHERE queue = 'a'; SELECT count(*) FROM outbox.claim('w', 9, queues => ARRAY['a'])} ])
 {
 	my ($name, $sql) = @$change;
 
@@ -195,7 +194,7 @@ found('a lease that was made to expire by hand', 'x', q{SELECT outbox.enqueue_an
 }
 # Expired leases whose change is undone, with a later one that is repaired meanwhile.
 foreach my $change (q{SELECT outbox.cancel(outbox_id, 'r', force => true) FROM outbox.pending WHERE lease_expires_at < '2002-01-01'},
-	q{SELECT outbox.repair_expired_leases(1)}, q{UPDATE outbox.pending SET lease_expires_at = 'infinity' WHERE lease_expires_at < '2002-01-01'})
+	q{SELECT outbox.repair_expired_leases(1)}, q{UPDATE outbox.pending SET lease_expires_at = '9999-01-01' WHERE lease_expires_at < '2002-01-01'})
 {
 	$one->query_safe(q{SELECT outbox.enqueue_and_claim('w', e, '1', 'a') FROM unnest(ARRAY['x', 'y']) e});
 	$one->query_safe(q{UPDATE outbox.pending SET lease_expires_at = CASE WHEN outbox_id = (SELECT min(outbox_id::text)::uuid FROM outbox.pending)
@@ -233,7 +232,8 @@ found('UPDATE of its priority', 'x', q{SELECT outbox.enqueue('x', '1', 'a', deli
 	my $file = PostgreSQL::Test::Utils::tempdir() . '/row';
 
 	chmod 0777, PostgreSQL::Test::Utils::tempdir();
-	found('COPY', 'x', q{SELECT outbox.enqueue('x', '1', 'a')}, "COPY outbox.pending TO '$file'", q{DELETE FROM outbox.pending WHERE queue = 'a'},
+	found('COPY', 'x', q{SELECT outbox.enqueue('x', '1', 'a')}, "COPY outbox.pending TO '$file'", q{ALTER TABLE outbox.pending DISABLE TRIGGER pending_changed; DELETE FROM outbox.pending WHERE queue = 'a';
+			ALTER TABLE outbox.pending ENABLE ALWAYS TRIGGER pending_changed},
 		q{SELECT count(*) FROM outbox.claim('w', 9, queues => ARRAY['a'])}, "COPY outbox.pending FROM '$file'");
 }
 
