@@ -127,7 +127,8 @@ RESET enable_seqscan;
 SELECT s AS query, t.scans(s) ~ 'messages' AS reads_messages, t.scans(s) ~ 'attempts' AS reads_attempts FROM (VALUES
 	(1, $$SELECT count(*) FROM payment_outbox_pending$$),
 	(2, $$SELECT pending_depth, leased_count FROM supervisor_outbox_status$$),
-	(3, $$SELECT retryable_count FROM supervisor_outbox_status$$)) v(n, s) ORDER BY n;
+	(3, $$SELECT retryable_count FROM supervisor_outbox_status$$),
+	(4, $$SELECT pending_count FROM outbox.status WHERE queue = 'payment'$$)) v(n, s) ORDER BY n;
 -- Asked for once or four times, the ledger is read once.
 SELECT count(*) FROM outbox.attempts \gset ledger_
 SELECT rows_read < 2 * :ledger_count AS read_once FROM (
