@@ -56,7 +56,8 @@ SHLIB_LINK   += -lstdc++ -lcrypto
 # A directory named with -isystem is ignored where it comes again with -I: the
 # server's headers are not warned about, our own code is.
 PG_CPPFLAGS = -I$(here)src -isystem $(shell $(PG_CONFIG) --includedir-server)
-PG_CXXFLAGS = -std=c++20 -Wextra
+# The last one is what servers from 16 on are built with.
+PG_CXXFLAGS = -std=c++20 -Wextra -Wshadow=compatible-local
 ifneq (,$(filter-out 0,$(WERROR)))
 PG_CXXFLAGS += -Werror
 endif

@@ -51,9 +51,9 @@ read_message(Call *call, const core::Uuid &id, text **queue)
 	bool isnull;
 	Datum value;
 	auto read_text = [&](int column) -> text * {
-		Datum value = leaf->get(probe->slot, column, &isnull);
+		Datum text_value = leaf->get(probe->slot, column, &isnull);
 
-		return isnull ? nullptr : DatumGetTextPCopy(value);
+		return isnull ? nullptr : DatumGetTextPCopy(text_value);
 	};
 
 	if (!next_settled(probe, ForwardScanDirection))
