@@ -123,7 +123,7 @@ told('', 'a duplicate', q{SELECT outbox.enqueue('e', '1', idempotency_key => 'k'
 told('', 'a batch of duplicates', q{
 	SELECT outbox.enqueue_batch('default', '[{"event_type": "e", "payload": 1, "idempotency_key": "k"}, {"event_type": "e", "payload": 1, "idempotency_key": "k"}]')});
 told('', 'an empty batch', q{SELECT outbox.enqueue_batch('default', '[]')});
-told('', 'a refused batch', q{SELECT outbox.enqueue_batch('default', '[{"event_type": "e", "payload": 1}, {"event_type": ""}]')}, '22004');
+told('', 'a refused batch', q{SELECT outbox.enqueue_batch('default', '[{"event_type": "e", "payload": 1}, {"event_type": ""}]')}, '22023');
 told('default', 'a batch with one that is new', q{
 	SELECT outbox.enqueue_batch('default', '[{"event_type": "e", "payload": 1, "idempotency_key": "k"}, {"event_type": "e", "payload": 1}]')});
 told('', 'claim and completion', q{

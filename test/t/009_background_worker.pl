@@ -387,7 +387,7 @@ $node->safe_psql('postgres', 'CREATE DATABASE hostile');
 $node->safe_psql('hostile', "CREATE EXTENSION outbox; $trap");
 wait_for_worker($node, database => 'hostile');
 $from = log_size($node);
-foreach my $whom ('DATABASE hostile', 'ROLE postgres IN DATABASE hostile', 'ROLE postgres', 'ROLE ALL', 'ROLE outbox_owner')
+foreach my $whom ('DATABASE hostile', 'ROLE SESSION_USER IN DATABASE hostile', 'ROLE SESSION_USER', 'ROLE ALL', 'ROLE outbox_owner')
 {
 	my @databases = $whom =~ /hostile/ ? ('hostile') : ('hostile', 'one');
 	my %before = map { $_ => worker_says($node, 'pid', $_) } @databases;

@@ -384,7 +384,7 @@ step('prepared, and committed or rolled back: not counted', qq{
 	BEGIN; SELECT 1; COMMIT}, {});
 step('refused', q{
 	SELECT outbox.enqueue('', '1', 'o'); SELECT outbox.enqueue_batch('o', '[{"event_type": "e", "payload": 1}, {"event_type": "e"}]');
-	SELECT outbox.claim('w', 0, queues => ARRAY['o']); SELECT outbox.cancel(gen_random_uuid(), 'no')}, {}, '22023 22004 22023 P7005');
+	SELECT outbox.claim('w', 0, queues => ARRAY['o']); SELECT outbox.cancel(gen_random_uuid(), 'no')}, {}, '22023 22023 22023 P7005');
 
 # ---------------------------------------------------------------- gauges
 
