@@ -18,7 +18,7 @@
 #   cluster_use NAME                   makes them lead to another one
 #   cluster_stop NAME [MODE]           fast, immediate or smart
 #   cluster_cache                      prints the folder for what is kept between runs
-#   cluster_promtool                   has promtool in PATH, out of the package prometheus
+#   cluster_promtool                   has promtool in PATH, from the package of that name or prometheus
 #   cluster_mirror                     prints the mirror of Debian
 #   cluster_sources TYPE SUITE         prints apt sources (deb, deb-src) of a suite of Debian
 #   as_user COMMAND...                 runs something as the user who owns the clusters
@@ -146,7 +146,8 @@ cluster_cache() {
 	(cd "$folder" && pwd -P)
 }
 
-# Not installed: the package would enable a service.
+# Unpacked instead of installed: the package prometheus, which it is in up to Debian 12, enables
+# a service.
 cluster_promtool() {
 	local folder
 	if command -v promtool >/dev/null || ! command -v apt-get >/dev/null; then
@@ -156,7 +157,8 @@ cluster_promtool() {
 	if [ ! -x "$folder/usr/bin/promtool" ]; then
 		rm -rf "$folder" "$folder.new"
 		mkdir "$folder.new"
-		(cd "$folder.new" && apt-get -q download prometheus && dpkg -x prometheus_*.deb . && rm prometheus_*.deb) >&2 || {
+		(cd "$folder.new" && { apt-get -q download promtool || apt-get -q download prometheus; } 2>/dev/null &&
+			dpkg -x ./*.deb . && rm ./*.deb && [ -x usr/bin/promtool ]) >&2 || {
 			cluster_say "promtool cannot be had from apt"
 			return
 		}
