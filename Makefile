@@ -7,7 +7,8 @@
 #   make history MINUTES=30 the history checker (test/history) for so long; SEED=... and
 #                           ROUNDS=1 repeat a round that failed
 #   make history-mutants    shows that it notices what breaks the extension
-#   make installcheck       regression and isolation tests on a running, installed server
+#   make installcheck       regression and isolation tests on a running, installed server, without
+#                           those of the contracts
 #   make pictures           docs/*.svg from docs/*.dot, by Graphviz
 #   PG_CONFIG=...           chooses the server
 
@@ -42,8 +43,8 @@ here    := $(dir $(firstword $(MAKEFILE_LIST)))
 sources := $(sort $(patsubst $(here)%,%,$(wildcard $(here)src/*.cpp $(here)src/*/*.cpp)))
 OBJS     = $(sources:.cpp=.o)
 # outbox, and the contracts over it, which are SQL only.
-EXTENSION = outbox $(sort $(patsubst $(here)%.control,%,$(wildcard $(here)outbox_*.control)))
-DATA      = $(sort $(patsubst $(here)%,%,$(wildcard $(here)sql/*.sql)))
+EXTENSION = outbox $(sort $(patsubst $(here)%.control,%,$(wildcard $(here)contracts/*/*.control)))
+DATA      = $(sort $(patsubst $(here)%,%,$(wildcard $(here)sql/*.sql $(here)contracts/*/sql/*.sql)))
 
 # No bitcode: JIT inlining has nothing to gain from this module.
 override with_llvm = no

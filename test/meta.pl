@@ -57,16 +57,17 @@ like($meta->{release_status} // 'stable', qr/\A(?:stable|testing|unstable)\z/, '
 is_deeply([ grep { length > 255 || $_ !~ $text } @{ $meta->{tags} // [] } ], [], 'tags are short strings');
 
 is(ref $meta->{provides}, 'HASH', 'provides is an object');
-is_deeply([ sort keys %{ $meta->{provides} } ], [ map { s/\.control\z//r } sort glob '*.control' ],
+is_deeply([ sort keys %{ $meta->{provides} } ], [ sort map { m{([^/]+)\.control\z} } glob '*.control contracts/*/*.control' ],
 	'provides each extension that has a control file, and no other');
 ok($meta->{provides}{ $meta->{name} }, 'among them the one that names the distribution');
 foreach my $name (sort keys %{ $meta->{provides} })
 {
 	my $part = $meta->{provides}{$name};
 	like($part->{version}, $version, "$name: version");
-	my ($default) = slurp("$name.control") =~ /^\s*default_version\s*=\s*'([^']*)'/m;
+	my ($folder) = map { s{[^/]+\z}{}r } grep { -e } "$name.control", glob "contracts/*/$name.control";
+	my ($default) = slurp("$folder$name.control") =~ /^\s*default_version\s*=\s*'([^']*)'/m;
 	is($part->{version}, $default, "$name: version is the control file's default_version");
-	is($part->{file}, "sql/$name--$default.sql", "$name: file is the install script");
+	is($part->{file}, "${folder}sql/$name--$default.sql", "$name: file is the install script");
 	ok(-f $part->{file}, "$name: file exists");
 	ok(!defined $part->{docfile} || -f $part->{docfile}, "$name: docfile exists, if there is one");
 }
@@ -102,10 +103,10 @@ is(join(' ', map { substr $_, 2, 3 } @reports), join(' ', map { sprintf 'B%02d',
 my @missing;
 foreach my $report (@reports)
 {
-	my @named = $report =~ /`((?:test|bench)\/[^`]+)`/g;
+	my @named = $report =~ /`((?:test|bench|contracts)\/[^`]+)`/g;
 	my %checks;
 
-	push @missing, "$report names no test" unless grep { /^test/ } @named;
+	push @missing, "$report names no test" unless grep { m{^test|/test/} } @named;
 	push @missing, grep { !-e } @named;
 	push @{ $checks{$1} }, $2 while $report =~ /`(test\/[^`]+)`: `([^`]+)`/g;
 	foreach my $file (grep { -f } sort keys %checks)
@@ -125,10 +126,10 @@ my ($promised) = slurp('docs/guarantees.md') =~ /^## What is promised\n(.+?)^## 
 my @promises = split /\n\n+/, $promised =~ s/\A\n+|\n+\z//gr;
 cmp_ok(scalar(@promises), '>', 10, 'guarantees.md: there are promises');
 is_deeply([ grep { !/^\*\*.+^Tests: `test\//ms } @promises ], [], '... each names the tests that prove it');
-is_deeply([ grep { !-e } slurp('docs/guarantees.md') =~ /`(test\/[^`]+)`/g ], [], '... which are there');
+is_deeply([ grep { !-e } slurp('docs/guarantees.md') =~ /`((?:contracts|test)\/[^`]+)`/g ], [], '... which are there');
 
 my @broken;
-my @pages = split /\n/, `git ls-files '*.md' 2>/dev/null` || join("\n", glob '*.md */*.md');
+my @pages = split /\n/, `git ls-files '*.md' 2>/dev/null` || join("\n", glob '*.md */*.md */*/*.md');
 foreach my $page (@pages)
 {
 	my $text = slurp($page) =~ s/^```.*?^```$//msgr;

@@ -1,6 +1,6 @@
 -- Shapes and rights of outbox_m10: each function has exactly one signature, with the
 -- names, order, types, defaults and result columns of the contract; the view's columns;
--- owner, grants, triggers and comments. (The calls themselves: test/sql/m10.sql.)
+-- owner, grants, triggers and comments. (The calls themselves: ../sql/m10.sql.)
 SET client_min_messages = warning;
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;

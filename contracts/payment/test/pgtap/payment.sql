@@ -1,6 +1,6 @@
 -- outbox_payment, from the catalogue: its functions, one signature each, with names, order,
 -- types, defaults and result columns as the contract says; its views and their columns;
--- owners, rights and comments. (What they do: test/sql/payment*.)
+-- owners, rights and comments. (What they do: ../sql/payment*.)
 SET client_min_messages = warning;
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
