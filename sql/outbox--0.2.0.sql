@@ -10,6 +10,11 @@
  */
 \echo Use "CREATE EXTENSION outbox" to load this file. \quit
 
+-- Tables are of the kind that the functions know, in the database's own tablespace, which the
+-- server refuses to hear by name for partitioned ones.
+SET LOCAL default_table_access_method = 'heap';
+SET LOCAL default_tablespace = '';
+
 ---------------------------------------------------------------- roles
 
 DO LANGUAGE plpgsql $roles$
@@ -617,6 +622,7 @@ Errors: P7004, 22004, 22023 attempt_no below 1. Takes no row locks; one row read
 CREATE FUNCTION outbox.maintain()
 RETURNS TABLE (action text, object text, detail text)
 LANGUAGE c VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'
+SET default_table_access_method = 'heap' SET default_tablespace = ''
 AS 'MODULE_PATHNAME', 'outbox_maintain';
 COMMENT ON FUNCTION outbox.maintain() IS
 $$One pass of upkeep for servers without a background worker: repairs expired leases, makes partitions ahead (outbox.partition_interval, default 1 week), retires pairs of partitions older than outbox.retention all of whose messages have ended (dropped, or moved to outbox.archive_schema; a dead letter that was not replayed keeps its pair for outbox.dead_letter_retention), deletes keys older than outbox.idempotency_window, and notifies the queues that have claimable messages. Returns what it did, and what it left for later because it could not get a lock within 50 ms.
@@ -1276,3 +1282,27 @@ GRANT SELECT ON outbox.status, outbox.operational_status, outbox.dead_letters, o
 TO outbox_operator, outbox_readonly, outbox_auditor;
 GRANT SELECT ON outbox.queues, outbox.messages, outbox.pending, outbox.attempts
 TO outbox_operator, outbox_readonly, outbox_auditor;
+
+---------------------------------------------------------------- the first partitions
+
+-- So that no message of a new outbox goes to DEFAULT. Not in a restore, whose partitions are in
+-- the dump: whatever reads it, a dump begins by setting these for its session.
+DO LANGUAGE plpgsql $partitions$
+DECLARE
+	leaf pg_catalog.regclass;
+BEGIN
+	IF (SELECT pg_catalog.bool_and(s.source = 'session') FROM pg_catalog.pg_settings s
+		WHERE s.name IN ('xmloption', 'statement_timeout', 'idle_in_transaction_session_timeout')) THEN
+		RETURN;
+	END IF;
+	PERFORM FROM outbox.maintain();
+	-- What is a member of the extension would not be in a dump.
+	FOR leaf IN
+		SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+		WHERE i.inhparent IN ('outbox.messages'::pg_catalog.regclass, 'outbox.attempts'::pg_catalog.regclass)
+			AND pg_catalog.pg_get_expr(c.relpartbound, c.oid) <> 'DEFAULT'
+	LOOP
+		EXECUTE pg_catalog.format('ALTER EXTENSION outbox DROP TABLE %s', leaf);
+	END LOOP;
+END
+$partitions$;

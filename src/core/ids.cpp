@@ -1,5 +1,5 @@
 // Guarantees of ids.h, and how they are kept:
-// - (prefix, tail) only ever grows, and the id is that pair in byte order;
+// - (prefix, tail) grows unless it has reached the limit, and the id is that pair in byte order;
 // - a fresh tail starts in the lower half of its 62 bits, so that counting on
 //   does not run over into the next tick, which might lie beyond the limit;
 // - ids end in the year 10889: the last one is then returned again, for the
@@ -97,8 +97,9 @@ next_id(IdClock &clock, int64_t unix_us, int64_t limit_ms, uint64_t entropy) noe
 {
 	const uint64_t prefix = keep_below(prefix_at(unix_us), limit_ms);
 	const bool none_yet = clock.prefix == 0 && clock.tail == 0;
+	const bool beyond_limit = clock.prefix > keep_below(max_prefix, limit_ms);
 
-	if (prefix > clock.prefix || none_yet)
+	if (prefix > clock.prefix || none_yet || beyond_limit)
 		clock = {prefix, fresh_tail(entropy)};
 	else
 		count_on(clock, entropy);

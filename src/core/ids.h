@@ -1,9 +1,9 @@
 // Message ids: UUIDv7 (RFC 9562), strictly increasing within one backend.
 //
 // Guarantee: next_id never returns an id that is not greater than the one
-// before it from the same IdClock, whatever the wall clock does. When the clock
-// stands still or steps back, the time part stays and the random tail counts
-// on (RFC 9562 section 6.2, method 2).
+// before it from the same IdClock, whatever the wall clock does, unless that would
+// be one at or beyond the limit. When the clock stands still or steps back, the time part stays and the random tail
+// counts on (RFC 9562 section 6.2, method 2).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct IdClock {
 
 // unix_us: wall clock, microseconds since 1970. limit_ms: ids must stay below
 // this millisecond (the end of the partitions that exist); INT64_MAX means no
-// limit. Monotonicity wins over the limit. entropy: 8 fresh random bytes.
+// limit. The limit wins over monotonicity. entropy: 8 fresh random bytes.
 Uuid next_id(IdClock &clock, int64_t unix_us, int64_t limit_ms, uint64_t entropy) noexcept;
 
 // The smallest id of a millisecond: a partition bound.

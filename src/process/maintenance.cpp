@@ -177,7 +177,7 @@ struct Task {
 };
 
 constexpr Task making = {0, "make partitions", "made partitions",
-						 "Messages of that time go to the DEFAULT partition unless a later try succeeds."};
+						 "New messages go to the last partition there is until a later try succeeds."};
 constexpr Task retiring = {1, "retire partitions", "retired partitions", nullptr};
 constexpr Task forgetting = {2, "forget keys", "forgotten keys", nullptr};
 
@@ -226,41 +226,51 @@ fault(const ErrorData *error)
 	return error == nullptr || is_lock_wait(error) ? nullptr : error->message;
 }
 
-bool
-make_pair(int ahead)
-{
-	MemoryContext context = CurrentMemoryContext;
-	const char *left = nullptr;
-	ErrorData *error = as_owner([&] {
-		MadePair pair = make_partitions(ahead);
-
-		if (pair.left)
-			left = MemoryContextStrdup(context, pair.detail);
-	});
-
-	left = error != nullptr ? error->message : left;
-	if (left != nullptr)
-		failed(&making, left);
-	return left == nullptr;
-}
-
-void
-make_pairs()
-{
-	bool well = true;
-
-	for (int ahead = 0; well && ahead <= partitions_ahead; ahead++)
-		well = make_pair(ahead);
-	if (well)
-		succeeded(&making);
-}
-
 // Somebody wants the database for himself.
 bool
 is_to_go_on(DatabaseSlot *slot)
 {
 	CHECK_FOR_INTERRUPTS();
 	return pg_atomic_read_u32(&slot->leave) == 0;
+}
+
+// The detail of a pair that is left for later; nullptr when it is well.
+const char *
+make_pair(int64 *after_ms, bool *more)
+{
+	MemoryContext context = CurrentMemoryContext;
+	const char *left = nullptr;
+	ErrorData *error = as_owner([&] {
+		MadePair pair = make_next_pair(*after_ms);
+
+		*more = pair.action != nullptr;
+		*after_ms = pair.unfinished ? *after_ms : pair.upto_ms;
+		if (pair.left && !pair.unfinished)
+			left = MemoryContextStrdup(context, pair.detail);
+	});
+
+	return error != nullptr ? error->message : left;
+}
+
+void
+make_pairs(DatabaseSlot *slot)
+{
+	int64 after_ms = PG_INT64_MIN;
+	bool more = true;
+
+	while (more && is_to_go_on(slot))
+	{
+		const char *left;
+
+		more = false;
+		left = make_pair(&after_ms, &more);
+		if (left != nullptr)
+		{
+			failed(&making, left);
+			return;
+		}
+	}
+	succeeded(&making);
 }
 
 void
@@ -332,7 +342,7 @@ OUTBOX_PROCESS(outbox_maintenance_main)
 	before_shmem_exit(at_exit, 0);
 	OUTBOX_STOP_POINT("maintenance_before_work");
 	pgstat_report_activity(STATE_RUNNING, "making partitions");
-	make_pairs();
+	make_pairs(slot);
 	pgstat_report_activity(STATE_RUNNING, "retiring old data");
 	retire_pairs(slot);
 	forget_lapsed_keys(slot);

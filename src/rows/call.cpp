@@ -387,8 +387,28 @@ leaf_of(Call *call, const Shape &parent, const core::Uuid &id, int access)
 	return leaf->table;
 }
 
+namespace {
+
+// When the time begins that a CHECK keeps out of that leaf; INT64_MAX for none.
 int64
-partitions_end_ms()
+excluded_from_ms(Oid leaf)
+{
+	const char *prefix = exclusion_prefix(messages_shape.name);
+	Relation rel = OidIsValid(leaf) ? RelationIdGetRelation(leaf) : nullptr;
+	TupleConstr *constr = RelationIsValid(rel) ? RelationGetDescr(rel)->constr : nullptr;
+	int64 from_ms = PG_INT64_MAX;
+
+	for (int i = 0; constr != nullptr && i < constr->num_check; i++)
+		if (strncmp(constr->check[i].ccname, prefix, strlen(prefix)) == 0)
+			from_ms = Min(from_ms, strtoll(constr->check[i].ccname + strlen(prefix), nullptr, 10));
+	if (RelationIsValid(rel))
+		RelationClose(rel);
+	return from_ms;
+}
+
+// default_leaf: as the parent is described.
+int64
+end_ms(Oid *default_leaf)
 {
 	PartitionDesc desc;
 	Relation rel = open_described(relation_oid(messages_shape.name), &desc);
@@ -397,8 +417,34 @@ partitions_end_ms()
 
 	if (bounds != nullptr && bounds->ndatums > 0 && bounds->kind[bounds->ndatums - 1][0] == PARTITION_RANGE_DATUM_VALUE)
 		end = core::id_time_ms(to_uuid(bounds->datums[bounds->ndatums - 1][0]));
+	*default_leaf = bounds != nullptr && bounds->default_index >= 0 ? desc->oids[bounds->default_index] : InvalidOid;
 	RelationClose(rel);
 	return end;
+}
+
+} // namespace
+
+int64
+dated_end_ms()
+{
+	Oid default_leaf;
+
+	return end_ms(&default_leaf);
+}
+
+int64
+partitions_end_ms()
+{
+	Oid default_leaf;
+	int64 end = end_ms(&default_leaf);
+
+	return end != PG_INT64_MAX ? end : excluded_from_ms(default_leaf);
+}
+
+const char *
+exclusion_prefix(const char *parent)
+{
+	return psprintf("%s_default_excludes_", parent);
 }
 
 } // namespace outbox

@@ -73,8 +73,13 @@ Table *open_as(Call *call, const Shape &shape, const char *name, int access);
 // The partition that holds id. parent is messages_shape or attempts_shape.
 Table *leaf_of(Call *call, const Shape &parent, const core::Uuid &id, int access);
 
-// Ids must stay below this millisecond, the end of the dated partitions; INT64_MAX
-// when there are none.
+// The end of the dated partitions; INT64_MAX when there are none.
+int64 dated_end_ms();
+// New ids must stay below this millisecond: that end or, where there is none, the time that is
+// kept out of DEFAULT while its partition is made.
 int64 partitions_end_ms();
+// A CHECK that keeps a time out of the DEFAULT partition has a name that begins so, and then
+// says from when to when: milliseconds, with '_' between them.
+const char *exclusion_prefix(const char *parent);
 
 } // namespace outbox

@@ -5,6 +5,14 @@
 // indexes with their comments but not their names; our indexes are known by name, so a
 // copied index takes the name its comment's owner has in the DEFAULT leaf. A user-made
 // index on the DEFAULT leaf comes along.
+//
+// To attach a leaf, the server reads DEFAULT under ACCESS EXCLUSIVE, for rows that belong
+// into the leaf, unless a valid CHECK says that there are none. So a large DEFAULT gets one
+// first, NOT VALID, and it is validated, under a lock that stops no writer, and the leaf is
+// attached and the CHECK dropped: three transactions, of which the first and the last are
+// short. Meanwhile no new id falls into that time, or the CHECK would refuse it: ids stay
+// below the end of the last dated partition and, where there is none, below what the CHECK
+// excludes (excluded_from_ms). A gap that new ids may fall into is not excluded.
 
 #include "upkeep/partitions.h"
 
@@ -32,6 +40,9 @@ bound(int64 ms)
 	return shown(core::first_id_at(ms));
 }
 
+// In the order of hot code.
+constexpr const char *ledgers[] = {"messages", "attempts"};
+
 // messages_p20261130, with the time of day where it is not midnight.
 const char *
 leaf_name(const char *parent, const Range *range)
@@ -54,7 +65,7 @@ name_indexes(const char *parent, const char *leaf)
 					   "FROM pg_index i JOIN pg_class o ON o.oid = i.indexrelid "
 					   "CROSS JOIN pg_index j JOIN pg_class c ON c.oid = j.indexrelid "
 					   "WHERE i.indrelid = 'outbox.%s'::regclass AND j.indrelid = 'outbox.%s'::regclass "
-					   "AND o.relname LIKE '%s\\_%%' "
+					   "AND starts_with(o.relname, '%s_') "
 					   "AND obj_description(i.indexrelid, 'pg_class') = obj_description(j.indexrelid, 'pg_class') "
 					   "AND c.relname <> %s || substr(o.relname, %d)",
 					   quote_literal_cstr(leaf), static_cast<int>(strlen(default_leaf)) + 1, default_leaf, leaf,
@@ -77,60 +88,203 @@ copy_options(const char *parent, const char *leaf)
 		run("ALTER TABLE outbox.%s SET (%s)", leaf, options);
 }
 
-void
-make_leaf(const char *parent, const Range *range)
-{
-	const char *leaf = leaf_name(parent, range);
+// ---- excluding a time from DEFAULT
 
-	run("CREATE TABLE outbox.%s (LIKE outbox.%s_default INCLUDING ALL)", leaf, parent);
+// What is read at once holds nobody up.
+constexpr BlockNumber small_blocks = 256;
+// New ids are that far from a time that is excluded while there is no dated partition.
+constexpr int64 margin_ms = 3600 * 1000;
+
+enum class Exclusion { unneeded, missing, unproved, proved };
+
+const char *
+exclusion_name(const char *parent, const Range *range)
+{
+	return psprintf("%s" INT64_FORMAT "_" INT64_FORMAT, exclusion_prefix(parent), range->from_ms, range->to_ms);
+}
+
+// Those of a leaf: DEFAULT, or one that was made LIKE it.
+void
+drop_exclusions(const char *leaf, const char *parent)
+{
+	uint64 count = run("SELECT conname FROM pg_constraint WHERE conrelid = 'outbox.%s'::regclass AND contype = 'c' "
+					   "AND starts_with(conname, '%s')",
+					   leaf, exclusion_prefix(parent));
+	SPITupleTable *found = SPI_tuptable;
+
+	for (uint64 i = 0; i < count; i++)
+		run("ALTER TABLE outbox.%s DROP CONSTRAINT %s", leaf,
+			quote_identifier(SPI_getvalue(found->vals[i], found->tupdesc, 1)));
+}
+
+bool
+is_small(const char *leaf)
+{
+	Relation rel = table_open(relation_oid(leaf), AccessShareLock);
+	bool small = RelationGetNumberOfBlocks(rel) <= small_blocks;
+
+	table_close(rel, AccessShareLock);
+	return small;
+}
+
+Exclusion
+exclusion_of(const char *parent, const Range *range)
+{
+	const char *valid;
+
+	if (is_small(psprintf("%s_default", parent)))
+		return Exclusion::unneeded;
+	valid =
+		ask("SELECT convalidated FROM pg_constraint WHERE conrelid = 'outbox.%s_default'::regclass AND conname = '%s'",
+			parent, exclusion_name(parent, range));
+	if (valid == nullptr)
+		return Exclusion::missing;
+	return valid[0] == 't' ? Exclusion::proved : Exclusion::unproved;
+}
+
+void
+add_exclusion(const char *parent, const Range *range)
+{
+	const char *leaf = psprintf("%s_default", parent);
+	const char *name = exclusion_name(parent, range);
+
+	drop_exclusions(leaf, parent);
+	run("ALTER TABLE outbox.%s ADD CONSTRAINT %s CHECK (outbox_id < '%s' OR outbox_id >= '%s') NOT VALID", leaf, name,
+		bound(range->from_ms), bound(range->to_ms));
+	run("COMMENT ON CONSTRAINT %s ON outbox.%s IS 'while the partition of that time is made'", name, leaf);
+}
+
+bool
+takes_new_ids(const Range *range)
+{
+	int64 end_ms = dated_end_ms();
+
+	return range->from_ms < (end_ms != PG_INT64_MAX ? end_ms : unix_ms(GetCurrentTimestamp()) + margin_ms);
+}
+
+// The next step towards a DEFAULT that need not be read. False when there is none to be taken.
+bool
+exclude(const Range *range)
+{
+	Exclusion least = Exclusion::proved;
+
+	for (const char *parent : ledgers)
+	{
+		Exclusion now = exclusion_of(parent, range);
+
+		if (now != Exclusion::unneeded)
+			least = Min(least, now);
+	}
+	if (least == Exclusion::proved)
+		return false;
+	if (least == Exclusion::missing && takes_new_ids(range))
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+						errmsg("the DEFAULT partitions are large, and new messages may belong to that time")));
+	for (const char *parent : ledgers)
+		if (exclusion_of(parent, range) == least)
+		{
+			if (least == Exclusion::missing)
+				add_exclusion(parent, range);
+			else
+				run("ALTER TABLE outbox.%s_default VALIDATE CONSTRAINT %s", parent, exclusion_name(parent, range));
+		}
+	return true;
+}
+
+// ---- making
+
+// That of the parent, whatever the caller's default is.
+const char *
+tablespace_clause(const char *parent)
+{
+	Oid tablespace = get_rel_tablespace(relation_oid(parent));
+
+	return OidIsValid(tablespace) ? psprintf(" TABLESPACE %s", quote_identifier(get_tablespace_name(tablespace))) : "";
+}
+
+void
+build_leaf(const char *parent, const char *leaf)
+{
+	run("CREATE TABLE outbox.%s (LIKE outbox.%s_default INCLUDING ALL)%s", leaf, parent, tablespace_clause(parent));
 	run("COMMENT ON TABLE outbox.%s IS 'One period of outbox.%s.'", leaf, parent);
 	run("COMMENT ON CONSTRAINT %s_pkey ON outbox.%s IS 'see the index of that name'", leaf, leaf);
+	drop_exclusions(leaf, parent);
 	copy_options(parent, leaf);
 	name_indexes(parent, leaf);
 	add_guards(psprintf("outbox.%s", leaf));
+}
+
+void
+attach_leaf(const char *parent, const char *leaf, const Range *range)
+{
 	run("ALTER TABLE outbox.%s ATTACH PARTITION outbox.%s FOR VALUES FROM ('%s') TO ('%s')", parent, leaf,
 		bound(range->from_ms), bound(range->to_ms));
+	drop_exclusions(psprintf("%s_default", parent), parent);
 }
 
-// Cuts off what existing partitions cover. False when nothing is left.
-bool
-uncovered(PartitionBoundInfo bounds, Range *range)
+void
+make_pair(const Range *range)
 {
-	if (bounds == nullptr)
-		return true;
-	for (int i = 0; i < bounds->ndatums; i++)
-	{
-		int64 from =
-			bounds->kind[i][0] == PARTITION_RANGE_DATUM_VALUE ? core::id_time_ms(to_uuid(bounds->datums[i][0])) : 0;
-		int64 to;
-
-		if (bounds->indexes[i + 1] < 0)
-			continue; // a gap begins here
-		to = bounds->kind[i + 1][0] == PARTITION_RANGE_DATUM_VALUE ? core::id_time_ms(to_uuid(bounds->datums[i + 1][0]))
-																   : PG_INT64_MAX;
-		if (from <= range->from_ms && range->from_ms < to)
-			range->from_ms = to;
-		else if (range->from_ms < from && from < range->to_ms)
-			range->to_ms = from;
-	}
-	return range->from_ms < range->to_ms;
+	for (const char *parent : ledgers)
+		build_leaf(parent, leaf_name(parent, range));
+	for (const char *parent : ledgers)
+		attach_leaf(parent, leaf_name(parent, range), range);
 }
 
-// The part of the period that holds now + ahead and has no partition yet.
+int64
+bound_ms(PartitionBoundInfo bounds, int i)
+{
+	if (bounds->kind[i][0] == PARTITION_RANGE_DATUM_VALUE)
+		return core::id_time_ms(to_uuid(bounds->datums[i][0]));
+	return bounds->kind[i][0] == PARTITION_RANGE_DATUM_MINVALUE ? PG_INT64_MIN : PG_INT64_MAX;
+}
+
+// The first part of a period, from that time on, that no partition covers.
 bool
-missing_range(int ahead, Range *range)
+find_gap(PartitionBoundInfo bounds, const Range *period, int64 after_ms, Range *gap)
+{
+	int64 from = Max(period->from_ms, after_ms);
+	int64 to = period->to_ms;
+
+	for (int i = 0; bounds != nullptr && i + 1 < bounds->ndatums; i++)
+	{
+		if (bounds->indexes[i + 1] < 0 || bound_ms(bounds, i + 1) <= from)
+			continue;
+		if (bound_ms(bounds, i) > from)
+		{
+			to = Min(to, bound_ms(bounds, i));
+			break;
+		}
+		from = bound_ms(bounds, i + 1);
+	}
+	*gap = {from, to};
+	return from < to;
+}
+
+Range
+period_ahead(int ahead)
 {
 	int64 length = partition_interval_ms();
-	int64 now_ms = unix_ms(GetCurrentTimestamp());
-	int64 period = (now_ms - origin_ms) / length + ahead;
-	Relation rel = open_parent("messages");
-	bool missing;
+	int64 period = (unix_ms(GetCurrentTimestamp()) - origin_ms) / length + ahead;
+	int64 from = origin_ms + period * length;
 
-	range->from_ms = origin_ms + period * length;
-	range->to_ms = range->from_ms + length;
-	missing = uncovered(RelationGetPartitionDesc(rel, true)->boundinfo, range);
+	return {from, from + length};
+}
+
+bool
+next_gap(int64 after_ms, Range *gap)
+{
+	Relation rel = open_parent("messages");
+	bool found = false;
+
+	for (int ahead = 0; !found && ahead <= partitions_ahead; ahead++)
+	{
+		Range period = period_ahead(ahead);
+
+		found = find_gap(RelationGetPartitionDesc(rel, true)->boundinfo, &period, after_ms, gap);
+	}
 	relation_close(rel, NoLock);
-	return missing;
+	return found;
 }
 
 bool
@@ -168,35 +322,49 @@ is_kept_by_default(const Range *range)
 } // namespace
 
 MadePair
-make_partitions(int ahead)
+make_next_pair(int64 after_ms)
 {
-	Range range;
+	Range gap;
 	const char *name;
+	bool unfinished = false;
 	ErrorData *error;
 
-	if (!missing_range(ahead, &range))
+	if (!next_gap(after_ms, &gap))
 		return {};
-	name = leaf_name("messages", &range);
-	if (is_kept_by_default(&range))
-		return {"partition not needed", name, "the DEFAULT partitions hold rows of that time and keep it", false};
+	name = leaf_name("messages", &gap);
+	if (is_kept_by_default(&gap))
+		return {"partition not needed",
+				name,
+				"the DEFAULT partitions hold rows of that time and keep it",
+				false,
+				false,
+				gap.to_ms};
 	error = in_subtransaction([&] {
 		SPI_connect();
-		make_leaf("messages", &range);
-		make_leaf("attempts", &range);
+		unfinished = exclude(&gap);
+		if (!unfinished)
+			make_pair(&gap);
 		SPI_finish();
 	});
 	if (error != nullptr)
-		return {"partition left for later", name, error->message, true};
-	return {"partition made", name, "with its counterpart of attempts", false};
+		return {"partition left for later", name, error->message, true, false, gap.to_ms};
+	if (unfinished)
+		return {"partition prepared",
+				name,
+				"the DEFAULT partitions are large, which takes three calls",
+				true,
+				true,
+				gap.to_ms};
+	return {"partition made", name, "with its counterpart of attempts", false, false, gap.to_ms};
 }
 
 bool
 lacks_partitions()
 {
-	Range range;
+	Range gap;
 
-	for (int ahead = 0; ahead <= partitions_ahead; ahead++)
-		if (missing_range(ahead, &range) && !is_kept_by_default(&range))
+	for (int64 after_ms = PG_INT64_MIN; next_gap(after_ms, &gap); after_ms = gap.to_ms)
+		if (!is_kept_by_default(&gap))
 			return true;
 	return false;
 }

@@ -1,9 +1,10 @@
 // Dated partitions of messages and attempts.
 //
 // Guarantees: a pair, one leaf of each, is made in one (sub)transaction, complete with
-// indexes, triggers and comments before it is attached; what cannot be made now (a lock
-// not to be had, rows of that time in a DEFAULT partition) is reported and left for
-// later. Nothing is ever moved.
+// indexes, triggers and comments before it is attached; no strong lock is held while a large
+// DEFAULT partition is read; no enqueue fails for it. What cannot be made now (a lock not to
+// be had, rows of that time in a DEFAULT partition) is reported and left for later. Nothing
+// is ever moved.
 #pragma once
 
 #include "server/pg.h"
@@ -15,14 +16,17 @@ constexpr int partitions_ahead = 2;
 
 // What became of a pair.
 struct MadePair {
-	const char *action; // nullptr = it is there
+	const char *action; // nullptr = each period that should have one has it
 	const char *object;
 	const char *detail;
-	bool left; // it should be there, and is not
+	bool left;       // it should be there, and is not
+	bool unfinished; // one step of several was taken, each of which is a transaction
+	int64 upto_ms;   // its upper bound
 };
 
-// The pair for the period that is so many ahead of the current one.
-MadePair make_partitions(int ahead);
+// One step for the first gap between partitions that ends after that time, of the current
+// period and those ahead.
+MadePair make_next_pair(int64 after_ms);
 bool lacks_partitions();
 
 } // namespace outbox

@@ -1,7 +1,9 @@
 // maintain: one pass of upkeep, for servers without a background worker.
 //
-// Guarantees: each step stands for itself; what one cannot do now is reported and done
-// by a later pass. Runs as the owner (SECURITY DEFINER), with a short lock_timeout.
+// Guarantees: each part of a pass stands alone: what it cannot do now is reported and left
+// for a later pass, and the other parts go on. What workers wait for, repairs and
+// notifications, comes before what takes strong locks. Runs as the owner (SECURITY
+// DEFINER), with a short lock_timeout.
 
 #include "server/args.h"
 #include "upkeep/installed.h"
@@ -76,16 +78,25 @@ notify_claimable(FunctionCallInfo fcinfo)
 	end_call(&call);
 }
 
-void
-make_all_partitions(FunctionCallInfo fcinfo)
+// False when there is nothing more to be made now. A pair that is left for later holds up those
+// after it: with them, new ids would no longer be kept out of its time.
+bool
+make_pair(FunctionCallInfo fcinfo, int64 *after_ms)
 {
-	for (int ahead = 0; ahead <= partitions_ahead; ahead++)
-	{
-		MadePair pair = make_partitions(ahead);
+	MadePair pair = make_next_pair(*after_ms);
 
-		if (pair.action != nullptr)
-			tell(fcinfo, pair.action, pair.object, pair.detail);
-	}
+	if (pair.action == nullptr)
+		return false;
+	tell(fcinfo, pair.action, pair.object, pair.detail);
+	*after_ms = pair.upto_ms;
+	return !pair.left;
+}
+
+void
+make_pairs(FunctionCallInfo fcinfo)
+{
+	for (int64 after_ms = PG_INT64_MIN; make_pair(fcinfo, &after_ms);)
+		CHECK_FOR_INTERRUPTS();
 }
 
 // Why old data is left alone; nullptr = it is not.
@@ -124,10 +135,12 @@ forget_old_keys(FunctionCallInfo fcinfo)
 		tell(fcinfo, "keys forgotten", "outbox.idempotency_keys", psprintf(UINT64_FORMAT, walk.forgotten));
 }
 
+// What fails is left for later, and stops no other part.
+template <typename Body>
 void
-confine(FunctionCallInfo fcinfo, const char *action, const char *object, void (*step)(FunctionCallInfo))
+confine(FunctionCallInfo fcinfo, const char *action, const char *object, const Body &body)
 {
-	ErrorData *error = in_subtransaction([&] { step(fcinfo); });
+	ErrorData *error = in_subtransaction([&] { body(); });
 
 	if (error != nullptr)
 		tell(fcinfo, action, object, error->message);
@@ -147,7 +160,7 @@ deal_with_old_data(FunctionCallInfo fcinfo)
 		return;
 	}
 	retire_old(fcinfo);
-	confine(fcinfo, "keys left for later", "outbox.idempotency_keys", forget_old_keys);
+	confine(fcinfo, "keys left for later", "outbox.idempotency_keys", [&] { forget_old_keys(fcinfo); });
 }
 
 } // namespace
@@ -158,10 +171,10 @@ OUTBOX_FUNCTION(outbox_maintain)
 	begin_results(fcinfo);
 	prepare_domains_anew();
 	lower_all_floors();
-	confine(fcinfo, "repair left for later", "outbox.pending", repair_all);
-	make_all_partitions(fcinfo);
-	deal_with_old_data(fcinfo);
-	confine(fcinfo, "notification left for later", "outbox.pending", notify_claimable);
+	confine(fcinfo, "repair left for later", "outbox.pending", [&] { repair_all(fcinfo); });
+	confine(fcinfo, "notification left for later", "outbox.pending", [&] { notify_claimable(fcinfo); });
+	confine(fcinfo, "partitions left for later", "outbox.messages", [&] { make_pairs(fcinfo); });
+	confine(fcinfo, "old data left for later", "outbox.messages", [&] { deal_with_old_data(fcinfo); });
 	return static_cast<Datum>(0);
 }
 

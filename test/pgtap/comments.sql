@@ -9,7 +9,7 @@ CREATE EXTENSION IF NOT EXISTS outbox;
 SELECT plan(15);
 
 -- With dated partitions.
-SELECT ok((SELECT count(*) > 0 FROM outbox.maintain()), 'maintain made partitions');
+SELECT is((SELECT count(*) FROM outbox.maintain()), 0::bigint, 'there is nothing for maintain to do');
 SELECT cmp_ok((SELECT count(*) FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relname ~ '^(messages|attempts)_p[0-9]{8}$'), '>=', 4::bigint,
 	'dated partitions are there');
 

@@ -9,7 +9,7 @@ SELECT plan(29);
 -- Stands for PUBLIC: a role that is a member of nothing.
 CREATE ROLE regress_outbox_public;
 -- With dated partitions, shown as one.
-SELECT ok((SELECT count(*) > 0 FROM outbox.maintain()), 'maintain made partitions');
+SELECT is((SELECT count(*) FROM outbox.maintain()), 0::bigint, 'there is nothing for maintain to do');
 
 CREATE FUNCTION pg_temp.on_table(who text, what oid) RETURNS text LANGUAGE sql AS $$
 	SELECT coalesce(string_agg(p, ' '), '')

@@ -5,6 +5,8 @@
 --
 SET client_min_messages = warning;
 DROP EXTENSION IF EXISTS outbox CASCADE;
+-- As a restore does: without dated partitions.
+SET xmloption = content; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;
 CREATE EXTENSION outbox;
 RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR

@@ -4,6 +4,8 @@
 --
 SET client_min_messages = warning;
 DROP EXTENSION IF EXISTS outbox CASCADE;
+-- As a restore does: without dated partitions.
+SET xmloption = content; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;
 CREATE EXTENSION outbox;
 RESET client_min_messages;
 SELECT outbox.create_queue('q', max_attempts => NULL);

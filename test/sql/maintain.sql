@@ -10,11 +10,14 @@ RESET client_min_messages;
 \set helpers :testdir /sql/setup.inc
 \i :helpers
 
--- On a new database: pairs of leaves from now on, without gaps, all of one length,
--- nothing in the default leaves.
+-- On a new database: pairs of leaves from now on, without gaps, all of one length, nothing in
+-- the default leaves. CREATE EXTENSION makes them, and they are no members of it.
 SELECT count(*) AS leaves FROM pg_inherits WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass);
-CREATE TABLE t.did AS SELECT * FROM outbox.maintain();
-SELECT count(*) > 0 AS did_something, bool_and(action <> '' AND object <> '') AS says_what FROM t.did;
+SELECT count(*) AS members FROM pg_depend d JOIN pg_inherits i ON d.classid = 'pg_class'::regclass AND d.objid = i.inhrelid WHERE d.deptype = 'e';
+SELECT created FROM outbox.enqueue('the first', '1');
+SELECT count(*) AS in_default FROM outbox.messages_default;
+SELECT count(*) FROM (SELECT outbox.cancel(outbox_id, 'no more') FROM outbox.pending) c;
+SELECT * FROM outbox.maintain();
 CREATE VIEW t.leaves AS
 	SELECT inhparent::regclass AS parent, c.relname, c.oid, r[1]::uuid AS lower, r[2]::uuid AS upper,
 		to_timestamp(('x' || replace(left(r[1], 13), '-', ''))::bit(48)::bigint / 1000.0) AS begins,
@@ -65,13 +68,18 @@ SELECT count(*) FILTER (WHERE tableoid = 'outbox.messages_default'::regclass) AS
 SELECT count(*) AS attempts, count(*) FILTER (WHERE replace(a.tableoid::regclass::text, 'attempts', 'messages') <> m.tableoid::regclass::text) AS elsewhere
 FROM outbox.attempts a JOIN outbox.messages m USING (outbox_id);
 
--- Rolled back, nothing was made, and the session goes on; then it is made.
+-- In a restore CREATE EXTENSION makes none: a dump begins with these settings. Rolled back,
+-- nothing was made, and the session goes on; then it is made.
+\set restore 'SET xmloption = content; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;'
+\set interactive 'RESET xmloption; RESET statement_timeout; RESET idle_in_transaction_session_timeout;'
 SET client_min_messages = warning;
 DROP EXTENSION outbox CASCADE;
+:restore
 CREATE EXTENSION outbox;
+:interactive
 \i :helpers
 BEGIN;
-SELECT count(*) > 0 AS did FROM outbox.maintain();
+SELECT action, count(*) FROM outbox.maintain() GROUP BY 1;
 SELECT created FROM outbox.enqueue('rolled back', '1');
 ROLLBACK;
 SELECT count(*) AS leaves FROM pg_inherits WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass);
@@ -86,13 +94,102 @@ SELECT count(*) FROM outbox.claim('w') c, LATERAL outbox.complete(c.outbox_id, c
 SELECT count(*), count(DISTINCT tableoid) FROM outbox.attempts;
 SELECT * FROM outbox.check() WHERE severity = 'error';
 
--- outbox.partition_interval: shorter partitions carry the hour in their names.
+-- All gaps of a period are looked at: one that DEFAULT keeps, and those after it.
+CREATE FUNCTION t.covers(at timestamptz) RETURNS boolean LANGUAGE sql AS $$
+	SELECT count(*) > 0 FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid, regexp_match(pg_get_expr(relpartbound, c.oid), 'FROM \(''(.*)''\) TO \(''(.*)''\)') r
+	WHERE inhparent = 'outbox.messages'::regclass
+		AND (overlay(lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') PLACING '-' FROM 9 FOR 0) || '-7000-8000-000000000000')::uuid >= r[1]::uuid
+		AND (overlay(lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') PLACING '-' FROM 9 FOR 0) || '-7000-8000-000000000000')::uuid < r[2]::uuid
+$$;
+SET outbox.partition_interval = '3650 days';
+SELECT action, count(*) FROM outbox.maintain() WHERE object ~ 'messages' GROUP BY 1 ORDER BY 1;
+SELECT t.covers(now()) AS now, t.covers(now() + interval '1 day') AS tomorrow, t.covers(now() + interval '8000 days') AS late;
+SELECT action, count(*) FROM outbox.maintain() WHERE object ~ 'messages' GROUP BY 1 ORDER BY 1;
+RESET outbox.partition_interval;
+
+-- A large DEFAULT leaf is not read under the lock that attaching takes: a CHECK is made,
+-- validated and dropped again, a call each (t/033_large_default.pl asks what is read).
+SET client_min_messages = warning;
+DROP EXTENSION outbox CASCADE;
+:restore
+CREATE EXTENSION outbox;
+:interactive
+\i :helpers
+CREATE TEMP VIEW exclusions AS
+	SELECT conrelid::regclass AS leaf, regexp_replace(conname, '\d+', '<ms>', 'g') AS name, convalidated FROM pg_constraint WHERE conname ~ 'excludes';
+CREATE FUNCTION pg_temp.fill(ms bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO outbox.messages (outbox_id, queue, event_id, event_type, priority, payload, headers, created_at)
+	SELECT (lpad(to_hex(ms + g), 12, '0') || '70008000' || lpad(to_hex(g), 12, '0'))::uuid, 'default', gen_random_uuid(), 'e', 0, '1', '{}', now()
+	FROM generate_series(1, 25000) g;
+END
+$$;
+SELECT pg_temp.fill(1600000000000);
+SELECT created FROM outbox.enqueue('in the present period', '1');
+SELECT count(*) FROM outbox.claim('w') WHERE event_type <> 'e';
+SELECT action, object = to_char(date_trunc('week', now(), 'UTC') AT TIME ZONE 'UTC' + interval '7 days', '"messages_p"YYYYMMDD') AS next_week FROM outbox.maintain() WHERE object ~ 'messages';
+SELECT * FROM exclusions;
+SELECT created FROM outbox.enqueue('beside a CHECK', '1');
+-- Somebody who writes into it, and has not committed, does not keep it from being validated.
+BEGIN;
+SELECT created FROM outbox.enqueue('still open', '1');
+PREPARE TRANSACTION 'outbox maintain';
+SELECT action FROM outbox.maintain() WHERE object ~ 'messages';
+SELECT * FROM exclusions;
+-- It keeps it from being attached.
+SELECT action, detail FROM outbox.maintain() WHERE object ~ 'messages';
+COMMIT PREPARED 'outbox maintain';
+SELECT action FROM outbox.maintain() WHERE action = 'partition made';
+SELECT count(*) FILTER (WHERE tableoid = 'outbox.messages_default'::regclass) AS in_default, count(*) AS messages FROM outbox.messages;
+-- A CHECK of a time that is wanted no more gives way to another one, and none is copied.
+SET outbox.partition_interval = '1 day';
+SELECT action FROM outbox.maintain() WHERE object ~ 'messages' AND action <> 'partition not needed';
+SELECT * FROM exclusions;
+SET outbox.partition_interval = '3650 days';
+SELECT action FROM outbox.maintain() WHERE object ~ 'messages' AND action <> 'partition not needed';
+SELECT action FROM outbox.maintain() WHERE object ~ 'messages' AND action <> 'partition not needed';
+SELECT action FROM outbox.maintain() WHERE object ~ 'messages' AND action <> 'partition not needed';
+SELECT * FROM exclusions;
+RESET outbox.partition_interval;
+-- A time that new ids may fall into is not excluded: an enqueue would be refused.
 SET client_min_messages = warning;
 DROP EXTENSION outbox CASCADE;
 CREATE EXTENSION outbox;
 \i :helpers
+SELECT pg_temp.fill(1600000000000);
+DO $$
+DECLARE
+	leaf regclass;
+BEGIN
+	FOR leaf IN SELECT inhrelid FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid
+		WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass) AND relname ~ to_char(date_trunc('week', now(), 'UTC') AT TIME ZONE 'UTC', '"_p"YYYYMMDD')
+	LOOP
+		EXECUTE format('DROP TABLE %s', leaf);
+	END LOOP;
+END
+$$;
+SELECT action, detail FROM outbox.maintain() WHERE object ~ 'messages';
+SELECT created FROM outbox.enqueue('e', '1');
+SELECT * FROM exclusions;
+-- Where no partition bounds new ids, a CHECK does, also in a session whose ids were beyond.
+SET client_min_messages = warning;
+DROP EXTENSION outbox CASCADE;
+:restore
+CREATE EXTENSION outbox;
+:interactive
+\i :helpers
+SELECT outbox_id > '0174876e-8000-7000-8000-000000000000' AS beyond FROM outbox.enqueue('before', '1');
+ALTER TABLE outbox.messages_default ADD CONSTRAINT messages_default_excludes_1600000000000_4000000000000
+	CHECK (outbox_id < '0174876e-8000-7000-8000-000000000000' OR outbox_id >= '03a35294-4000-7000-8000-000000000000') NOT VALID;
+SELECT outbox_id > '0174876e-8000-7000-8000-000000000000' AS beyond, created FROM outbox.enqueue('beside it', '1');
+SELECT count(*) FROM outbox.enqueue_batch('default', '[{"event_type": "a", "payload": 1}, {"event_type": "b", "payload": 1}]');
+
+-- outbox.partition_interval: shorter partitions carry the hour in their names.
+SET client_min_messages = warning;
+DROP EXTENSION outbox CASCADE;
 SET outbox.partition_interval = '1 hour';
-SELECT count(*) > 0 AS did FROM outbox.maintain();
+CREATE EXTENSION outbox;
+\i :helpers
 SELECT bool_and(relname ~ '^(messages|attempts)_p[0-9]{8}(_[0-9]{4})?$') AS names, count(*) FILTER (WHERE relname ~ '_[0-9]{4}$') > 0 AS with_the_hour
 FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass) AND relname !~ 'default';
 -- A change of the interval goes on where the last partition ends.
@@ -122,7 +219,30 @@ SELECT count(*) AS rows FROM outbox.key_numbers;
 SELECT * FROM outbox.sequences;
 SELECT sequence_id FROM outbox.enqueue('n', '1', 'n', partition_key => 'k');
 
--- A lock that is not to be had stops its own step alone (a prepared transaction holds it here).
+-- A lock that is not to be had stops its own part of a pass alone, whatever it is on (a prepared
+-- transaction holds it here).
+SET client_min_messages = warning;
+DROP EXTENSION outbox CASCADE;
+:restore
+CREATE EXTENSION outbox;
+:interactive
+\i :helpers
+SET outbox.retention = '1 h';
+UPDATE outbox.queues SET repair_delay = '0';
+CREATE FUNCTION t.lose_lease() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM FROM outbox.enqueue('e', '1');
+	PERFORM FROM outbox.claim('w');
+	UPDATE outbox.pending SET lease_expires_at = clock_timestamp() - interval '1 second' WHERE claimed_by IS NOT NULL;
+	RETURN (SELECT count(*) FROM outbox.pending WHERE claimed_by IS NOT NULL);
+END
+$$;
+SELECT unnest(ARRAY['SELECT t.lose_lease() > 0 AS lost', 'BEGIN', 'LOCK TABLE ONLY ' || l, 'PREPARE TRANSACTION ''outbox maintain''',
+	'SELECT action, regexp_replace(object, ''\d+'', ''<date>'') AS object, count(*) FROM outbox.maintain() GROUP BY 1, 2 ORDER BY 1, 2', 'SELECT count(*) AS leases_left FROM outbox.pending WHERE claimed_by IS NOT NULL',
+	'ROLLBACK PREPARED ''outbox maintain'''])
+FROM unnest(ARRAY['outbox.messages', 'outbox.attempts', 'outbox.messages_default', 'outbox.idempotency_keys']) l \gexec
+RESET outbox.retention;
+-- Without any lock to be had nothing of it is done, and said so.
 DROP EXTENSION outbox CASCADE;
 CREATE EXTENSION outbox;
 SELECT count(*) FROM outbox.enqueue('e', '1');

@@ -2,6 +2,8 @@
 -- The views of payments: what they say, what can be changed through them, and that what
 -- is asked of them is found by index.
 --
+-- As a restore does: without dated partitions.
+SET xmloption = content; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;
 \getenv testdir PG_ABS_SRCDIR
 \set helpers :testdir /sql/payment.inc
 \i :helpers
