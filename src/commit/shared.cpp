@@ -43,7 +43,7 @@ init_database(DatabaseSlot *slot)
 	pg_atomic_init_u32(&slot->worker, 0);
 	pg_atomic_init_u32(&slot->leave, 0);
 	pg_atomic_init_u32(&slot->went_round, 0);
-	pg_atomic_init_u32(&slot->enqueued, 0);
+	pg_atomic_init_u32(&slot->written, InvalidOid);
 	pg_atomic_init_u64(&slot->sleeps_until, 0);
 	pg_atomic_init_u64(&slot->look_at, static_cast<uint64>(DT_NOEND));
 	pg_atomic_init_u64(&slot->expires_at, static_cast<uint64>(DT_NOEND));

@@ -30,12 +30,13 @@ struct Notes {
 	DatabaseSlot *database;
 	TimestampTz expires_at;
 	bool told_listeners; // by this transaction itself
+	Oid written;         // outbox.messages, if this may be the first enqueue into it
 	bool news;
 	bool news_of_extension;
 	XLogRecPtr leases_end; // of the transaction's WAL, if all of it is of leases
 };
 
-constexpr Notes nothing = {nullptr, nullptr, DT_NOEND, false, false, false, InvalidXLogRecPtr};
+constexpr Notes nothing = {nullptr, nullptr, DT_NOEND, false, InvalidOid, false, false, InvalidXLogRecPtr};
 Notes notes = nothing;
 
 void
@@ -255,9 +256,8 @@ tell_worker()
 	now = GetCurrentTimestamp();
 	for (const Note *note = notes.first; note != nullptr; note = note->next)
 	{
-		if (note->counts[static_cast<int>(Counter::enqueued)] != 0 &&
-			pg_atomic_read_u32(&notes.database->enqueued) == 0)
-			pg_atomic_write_u32(&notes.database->enqueued, 1);
+		if (note->counts[static_cast<int>(Counter::enqueued)] != 0 && OidIsValid(notes.written))
+			pg_atomic_write_u32(&notes.database->written, notes.written);
 		tell_of(note, now);
 	}
 	announce_to_worker(&notes.database->expires_at, notes.expires_at);
@@ -273,6 +273,7 @@ have_extension_looked_for()
 	if (slot != nullptr)
 	{
 		set_finding(slot, Finding::unknown);
+		pg_atomic_write_u32(&slot->written, InvalidOid);
 		have_all_looked_at();
 		pg_memory_barrier();
 	}
@@ -390,6 +391,20 @@ note_latency(const text *queue, int ms)
 	note = note_of(queue);
 	note->counts[static_cast<int>(Counter::latency_sum_ms)] += ms;
 	note->latency[bucket(latency_bounds_ms, ms)]++;
+}
+
+bool
+is_first_enqueue()
+{
+	DatabaseSlot *slot = my_database();
+
+	return slot != nullptr && pg_atomic_read_u32(&slot->written) == InvalidOid;
+}
+
+void
+note_first_enqueue(Oid messages)
+{
+	notes.written = messages;
 }
 
 void

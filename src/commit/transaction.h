@@ -21,6 +21,10 @@ void note_expiry(TimestampTz at);
 void note_count(const text *queue, Counter counter, int64 n = 1);
 void note_latency(const text *queue, int ms);
 void note_dropped(const text *queue);
+// Whether nothing was enqueued since the server or the extension was made, as far as is known;
+// and the OID of the table that something is enqueued into now.
+bool is_first_enqueue();
+void note_first_enqueue(Oid messages);
 void note_created(const text *queue);
 
 // Whether the transaction has written nothing yet, or nothing but leases; and that what it

@@ -246,6 +246,8 @@ write_created(Call *call, const Queue *queue, Message **created, int count)
 		});
 	for (int i = 0; i < count; i++)
 		tell_of(call, queue, created[i]);
+	if (is_first_enqueue())
+		note_first_enqueue(relation_oid(messages_shape.name));
 	note_count(queue->name, Counter::enqueued, count);
 }
 

@@ -105,9 +105,9 @@ names_setting(const List *settings)
 } // namespace
 
 void
-look_for_upkeep(DatabaseSlot *slot)
+look_for_upkeep()
 {
-	bool written = pg_atomic_read_u32(&slot->enqueued) != 0;
+	bool written = is_in_use();
 
 	lacks_pairs = written && lacks_partitions();
 	keeps_data = written && (keeps_for_a_time() || names_setting(database_settings()));
@@ -211,7 +211,11 @@ as_owner(const Body &body)
 	return in_transaction([&] {
 		Call call;
 
-		if (find_extension() != Finding::present || is_being_filled())
+		if (find_extension() != Finding::present)
+			return;
+		// What the rest is said of is not dropped and made again meanwhile.
+		relation_close(open_parent(messages_shape.name), NoLock);
+		if (!is_in_use() || is_being_filled())
 			return;
 		begin_reading(&call);
 		body();

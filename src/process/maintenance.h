@@ -11,7 +11,7 @@ namespace outbox {
 // In a transaction: what there is to do, in a database in which our functions write: a
 // restore must neither find its tables there already, nor lose them. Retention is
 // set here or for this database, whose settings reach only sessions that begin later.
-void look_for_upkeep(DatabaseSlot *slot);
+void look_for_upkeep();
 
 // Starts the process if there is work, it does not run, and its pause is over.
 // Old data alone is handled once a minute.

@@ -362,7 +362,7 @@ look_at_database()
 			finding = find_extension();
 			filled = finding == Finding::present && is_being_filled();
 			if (finding == Finding::present && !filled)
-				look_for_upkeep(worker.slot);
+				look_for_upkeep();
 		}))
 		return;
 	worker.finding = finding;

@@ -96,6 +96,14 @@ find_extension()
 }
 
 bool
+is_in_use()
+{
+	DatabaseSlot *slot = my_database();
+
+	return slot != nullptr && pg_atomic_read_u32(&slot->written) == relation_oid(messages_shape.name);
+}
+
+bool
 is_being_filled()
 {
 	return is_subscribed() || lacks_indexes(messages_shape) || lacks_indexes(attempts_shape);

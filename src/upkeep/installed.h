@@ -12,4 +12,8 @@ Finding find_extension();
 // rows and partitions of ours would be in its way.
 bool is_being_filled();
 
+// In a transaction: whether something was enqueued into this outbox since the server started.
+// Then no restore fills it. False where the library is not preloaded.
+bool is_in_use();
+
 } // namespace outbox

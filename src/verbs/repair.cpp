@@ -8,6 +8,7 @@
 #include "message/lease.h"
 #include "message/lost_lease.h"
 #include "verbs/repair.h"
+#include "upkeep/installed.h"
 #include "commit/shared.h"
 #include "commit/sweep.h"
 #include "commit/transaction.h"
@@ -155,14 +156,6 @@ report_left(const RepairScan *scan, const core::Uuid &id, const char *why, int s
 		ereport(WARNING, (errcode(sqlstate), errmsg("could not repair the lease of message %s: %s", shown(id), why)));
 }
 
-bool
-nobody_enqueued()
-{
-	DatabaseSlot *database = my_database();
-
-	return database != nullptr && pg_atomic_read_u32(&database->enqueued) == 0;
-}
-
 // A restore fills the tables in any order, and what a row is to be judged by may come after
 // it: the attempts of its ledger; its queue, which is unknown until then, or what an install
 // script has made, and younger than its messages. Nobody enqueues while it runs: once
@@ -173,7 +166,7 @@ check_is_complete(Call *call, const PendingRow *row)
 {
 	const Queue *queue = find_queue(call, row->queue);
 
-	if (queue == nullptr || (row->created_at < queue->created_at && nobody_enqueued()))
+	if (queue == nullptr || (row->created_at < queue->created_at && my_database() != nullptr && !is_in_use()))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("its queue \"%s\" is %s", shown(row->queue),
 							   queue == nullptr ? "missing" : "younger than it")));

@@ -108,7 +108,7 @@ SELECT action, count(*) FROM outbox.maintain() WHERE object ~ 'messages' GROUP B
 RESET outbox.partition_interval;
 
 -- A large DEFAULT leaf is not read under the lock that attaching takes: a CHECK is made,
--- validated and dropped again, a call each (t/033_large_default.pl asks what is read).
+-- validated and dropped again, a call each (t/035_large_default.pl asks what is read).
 SET client_min_messages = warning;
 DROP EXTENSION outbox CASCADE;
 :restore
