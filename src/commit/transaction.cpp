@@ -3,6 +3,7 @@
 #include "commit/transaction.h"
 
 #include "commit/entries.h"
+#include "rows/probe.h"
 #include "server/settings.h"
 #include "server/stop_point.h"
 
@@ -328,6 +329,7 @@ at_transaction_event(XactEvent event, void *)
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
 	give_up_raising();
+	forget_pins();
 	forget_entries();
 	notes = nothing;
 }
@@ -336,7 +338,10 @@ void
 at_subtransaction_event(SubXactEvent event, SubTransactionId, SubTransactionId, void *)
 {
 	if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
 		give_up_raising();
+		forget_pins();
+	}
 	if (notes.first == nullptr)
 		return;
 	if (event == SUBXACT_EVENT_ABORT_SUB)

@@ -126,9 +126,35 @@ begin_due_scan(DueScan *scan, Call *call, const Queue *queue)
 	begin_probe(&scan->probe, table, scan->index, 4);
 }
 
+namespace {
+
+// The first live row of the level; no floor follows from one that stands in the wrong place.
+void
+raise_to_row(DueScan *scan)
+{
+	TimestampTz key = claimable_at(scan);
+
+	if (key > scan->call->now)
+		leave_floor(&scan->floor);
+	raise_floor(&scan->floor, key);
+}
+
+// Whether the row in the slot was met before the walk was left.
+bool
+was_met(DueScan *scan)
+{
+	scan->resumed = scan->resumed && !is_behind(&scan->probe, claimable_at(scan), &scan->left_at);
+	return scan->resumed;
+}
+
+} // namespace
+
 bool
 next_due(DueScan *scan)
 {
+	if (scan->resting)
+		start_in_level(scan, scan->left_at.key, scan->call->now);
+	scan->resting = false;
 	for (;;)
 	{
 		if (!scan->in_level && !next_level(scan))
@@ -137,13 +163,25 @@ next_due(DueScan *scan)
 		{
 			CHECK_FOR_INTERRUPTS();
 			if (scan->floor.floor != nullptr)
-				raise_floor(&scan->floor, claimable_at(scan));
+				raise_to_row(scan);
+			if (scan->resumed && was_met(scan))
+				continue;
 			if (!TransactionIdIsValid(scan->probe.changer()))
 				return true;
 		}
 		raise_over_due(scan);
-		scan->in_level = false;
+		scan->in_level = scan->resumed = false;
 	}
+}
+
+void
+rest_due_scan(DueScan *scan, const DuePlace &place)
+{
+	leave_floor(&scan->floor);
+	rest_probe(&scan->probe);
+	scan->level = place.level;
+	scan->left_at = place.place;
+	scan->in_level = scan->resting = scan->resumed = true;
 }
 
 void

@@ -6,6 +6,10 @@
 // greatest(next_attempt_at, lease_expires_at), so such rows stand behind the due ones. Nor
 // does it depend on finished rows that VACUUM may not remove: a walk begins at the floor
 // (floor.h), and raises it.
+//
+// A walk keeps a page pinned for each row that it stands on: rest it before anything is locked
+// or changed. It goes on behind the row it was left at, and what became of the rows before does
+// not matter.
 #pragma once
 
 #include "commit/entries.h"
@@ -14,6 +18,12 @@
 
 namespace outbox {
 
+// Of a row.
+struct DuePlace {
+	int level;
+	Place place;
+};
+
 struct DueScan {
 	Call *call;
 	const Queue *queue;
@@ -21,6 +31,9 @@ struct DueScan {
 	Probe probe;
 	int level; // the priority that is being read; above all before the first
 	bool in_level;
+	bool resting;
+	bool resumed; // what stands up to there was met before
+	Place left_at;
 	QueueSlot *slot;   // nullptr: no floors
 	uint32 generation; // of the slot
 	FloorScan floor;   // of the level
@@ -29,6 +42,8 @@ struct DueScan {
 void begin_due_scan(DueScan *scan, Call *call, const Queue *queue);
 // The row is in scan->probe.slot.
 bool next_due(DueScan *scan);
+// Lets go of its pages, to go on behind a row that it has met.
+void rest_due_scan(DueScan *scan, const DuePlace &place);
 void end_due_scan(DueScan *scan);
 
 bool has_due(Call *call, const Queue *queue);

@@ -221,6 +221,7 @@ insert_owned_key(Batch *batch, Key *key)
 		unlock_key(&held);
 		if (known || inserted)
 			return inserted;
+		rest_probe(&batch->probe);
 		hold_row(batch->table, &key->lapsed_tid, Wait::for_row);
 	}
 }

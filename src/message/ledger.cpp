@@ -157,6 +157,7 @@ recorded_under(Call *call, const core::Uuid &id, const core::Uuid &token)
 	using namespace attempts_col;
 	Table *leaf = leaf_of(call, attempts_shape, id, inserts);
 	Recorded recorded = {};
+	Datum recorded_state = 0;
 	Probe *probe = probe_id(leaf, id);
 
 	while (recorded.attempt_no == 0 && next_settled(probe, BackwardScanDirection))
@@ -167,11 +168,14 @@ recorded_under(Call *call, const core::Uuid &id, const core::Uuid &token)
 		if (isnull || !equal(to_uuid(value), token))
 			continue;
 		recorded.attempt_no = DatumGetInt32(leaf->get(probe->slot, attempt_no, &isnull));
-		recorded.state = state_of(call, leaf->get(probe->slot, attempts_col::state, &isnull));
+		recorded_state = leaf->get(probe->slot, attempts_col::state, &isnull);
 		value = leaf->get(probe->slot, error_code, &isnull);
 		recorded.cancelled = !isnull && strcmp(TextDatumGetCString(value), cancelled_code) == 0;
 	}
 	rest_probe(probe);
+	// It may have to be looked up in the catalog.
+	if (recorded.attempt_no > 0)
+		recorded.state = state_of(call, recorded_state);
 	return recorded;
 }
 

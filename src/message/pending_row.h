@@ -27,6 +27,7 @@ struct PendingRow {
 	TimestampTz claimed_at;
 	core::Uuid lease_token;
 	TimestampTz lease_expires_at;
+	TimestampTz claimable_at; // as it was loaded: where it stands in the index pending_due
 };
 
 // Copies the row out of the slot, in one piece: pfree() gives back all of it.

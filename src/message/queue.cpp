@@ -128,6 +128,7 @@ hold_queue(Call *call, const text *name)
 	LOCKTAG tag;
 
 	queue_lock_tag(&tag, relation_oid(queues_shape.name), name);
+	expect_no_pins();
 	LockAcquire(&tag, AccessShareLock, false, false);
 	return queue_named(call, name);
 }

@@ -4,6 +4,7 @@
 
 #include "rows/index_code.h"
 #include "rows/known_table.h"
+#include "rows/probe.h"
 
 namespace outbox {
 
@@ -101,6 +102,7 @@ open_described(Oid parent, PartitionDesc *partitions)
 	{
 		if (RelationIsValid(rel))
 			RelationClose(rel);
+		expect_no_pins();
 		LockRelationOid(parent, AccessShareLock);
 		rel = RelationIdGetRelation(parent);
 	}
@@ -216,6 +218,7 @@ is_named(Relation rel, const char *name)
 Relation
 open_named(const char *name, int access, Oid *last)
 {
+	expect_no_pins();
 	for (;;)
 	{
 		Oid oid = OidIsValid(*last) ? *last : relation_oid(name);
@@ -235,6 +238,7 @@ open_named(const char *name, int access, Oid *last)
 Relation
 open_leaf(Oid parent, const core::Uuid &id, LOCKMODE mode, IdRange *range)
 {
+	expect_no_pins();
 	for (;;)
 	{
 		Oid leaf = route(parent, id, range);

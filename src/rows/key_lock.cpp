@@ -13,6 +13,7 @@ lock_key(KeyLock *lock, Relation rel, const unsigned char *key, int size)
 		bits = bits << 8 | key[i];
 	SET_LOCKTAG_OBJECT(lock->tag, MyDatabaseId, RelationGetRelid(rel), static_cast<uint32>(bits >> 16),
 					   static_cast<uint16>(bits));
+	expect_no_pins();
 	LockAcquire(&lock->tag, ExclusiveLock, false, false);
 }
 
@@ -34,8 +35,8 @@ look_up_latched(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, 
 
 		// Here no key is latched: those who take many are interrupted between two of them.
 		CHECK_FOR_INTERRUPTS();
-		lock_key(held, probe->table->rel, key, size);
 		start_probe(probe, keys, nkeys);
+		lock_key(held, probe->table->rel, key, size);
 		found = next_row(probe, direction);
 		other = found ? (TransactionIdIsValid(probe->inserter()) ? probe->inserter() : probe->changer())
 					  : InvalidTransactionId;
@@ -43,10 +44,8 @@ look_up_latched(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, 
 			return found;
 		unlock_key(held);
 		tid = probe->slot->tts_tid;
-		// No pin is held while waiting, of the heap's page nor of the index's: VACUUM would
-		// wait for it.
-		ExecClearTuple(probe->slot);
-		start_probe(probe, keys, nkeys);
+		rest_probe(probe);
+		expect_no_pins();
 		XactLockTableWait(other, probe->table->rel, &tid, XLTW_InsertIndex);
 	}
 }

@@ -6,10 +6,48 @@
 
 namespace outbox {
 
+#if defined(USE_ASSERT_CHECKING) || defined(OUTBOX_STOP_POINTS)
+namespace {
+
+int standing_probes;
+
+void
+set_standing(Probe *probe, bool standing)
+{
+	standing_probes = Max(standing_probes + standing - probe->standing, 0);
+	probe->standing = standing;
+}
+
+} // namespace
+
+void
+expect_no_pins()
+{
+	if (standing_probes > 0)
+		elog(PANIC, "a lock is waited for with the pages of %d probes pinned", standing_probes);
+}
+
+void
+forget_pins()
+{
+	standing_probes = 0;
+}
+#else
+namespace {
+
+void
+set_standing(Probe *, bool)
+{
+}
+
+} // namespace
+#endif
+
 void
 begin_probe(Probe *probe, Table *table, Relation index, int nkeys)
 {
 	probe->table = table;
+	probe->standing = false;
 	InitDirtySnapshot(probe->snapshot);
 	probe->scan = begin_index_scan(table->rel, index, &probe->snapshot, nkeys);
 	probe->slot = table_slot_create(table->rel, nullptr);
@@ -18,8 +56,10 @@ begin_probe(Probe *probe, Table *table, Relation index, int nkeys)
 void
 start_probe(Probe *probe, ScanKey keys, int nkeys)
 {
+	ExecClearTuple(probe->slot);
 	index_rescan(probe->scan, keys, nkeys, nullptr, 0);
 	probe->ended = false;
+	set_standing(probe, false);
 }
 
 void
@@ -54,13 +94,38 @@ rest_probe(Probe *probe)
 	// No keys: it keeps those that it has, as many as it was begun for.
 	index_rescan(probe->scan, nullptr, probe->scan->numberOfKeys, nullptr, 0);
 	probe->ended = true;
+	set_standing(probe, false);
 }
+
+namespace {
+
+// The next entry, unless the last one leads to more rows.
+bool
+next_entry(Probe *probe, ScanDirection direction)
+{
+	ItemPointer entry;
+
+	set_standing(probe, true);
+	if (probe->scan->xs_heap_continue)
+		return true;
+	entry = index_getnext_tid(probe->scan, direction);
+	if (entry == nullptr)
+		return false;
+	// Looked up in the table it becomes that of the row.
+	probe->entry = *entry;
+	return true;
+}
+
+} // namespace
 
 bool
 next_row(Probe *probe, ScanDirection direction)
 {
-	probe->ended = probe->ended || !index_getnext_slot(probe->scan, direction, probe->slot);
-	return !probe->ended;
+	while (!probe->ended && next_entry(probe, direction))
+		if (index_fetch_heap(probe->scan, probe->slot))
+			return true;
+	probe->ended = true;
+	return false;
 }
 
 bool
@@ -83,7 +148,7 @@ next_settled_within(Probe *probe, int *entries)
 {
 	while ((*entries)-- > 0)
 	{
-		if (!probe->scan->xs_heap_continue && index_getnext_tid(probe->scan, ForwardScanDirection) == nullptr)
+		if (!next_entry(probe, ForwardScanDirection))
 			return Walk::end;
 		if (index_fetch_heap(probe->scan, probe->slot) && !TransactionIdIsValid(probe->inserter()))
 			return Walk::row;
@@ -102,6 +167,7 @@ entry_column(const Probe *probe, int column)
 void
 end_probe(Probe *probe)
 {
+	set_standing(probe, false);
 	index_endscan(probe->scan);
 	ExecDropSingleTupleTableSlot(probe->slot);
 }

@@ -353,6 +353,7 @@ change_row(Table *table, ItemPointer tid, Wait wait, bool without_wait, const Ch
 
 		if (locked == Changed::busy && wait == Wait::for_row)
 		{
+			expect_no_pins();
 			lock_row(table, tid, LockWaitBlock);
 			return Changed::outdated;
 		}
@@ -444,8 +445,10 @@ namespace {
 Relation
 remember_index(Table *table, Oid oid)
 {
-	Relation index = index_open(oid, AccessShareLock);
+	Relation index;
 
+	expect_no_pins();
+	index = index_open(oid, AccessShareLock);
 	table->indexes = static_cast<Relation *>(palloc(sizeof(Relation)));
 	table->indexes[0] = index;
 	table->nindexes = 1;
@@ -537,6 +540,8 @@ insert_rows(Table *table, TupleTableSlot **rows, int count)
 Changed
 hold_row(Table *table, ItemPointer tid, Wait wait)
 {
+	if (wait == Wait::for_row)
+		expect_no_pins();
 	return lock_row(table, tid, wait == Wait::for_row ? LockWaitBlock : LockWaitSkip);
 }
 

@@ -7,8 +7,9 @@
 // is recorded first; a row that cannot be leased is reported and stops no other.
 //
 // Shape: candidates are gathered from the due index (due.h) first and changed afterwards,
-// chunk by chunk. What a chunk holds is forgotten before the next; tables and scans, which
-// stay, are never made nor moved on in its memory.
+// chunk by chunk, once the scan is at rest: a chunk may wait for locks of leaves. What a chunk
+// holds is forgotten before the next; tables and scans, which stay, are never made nor moved on
+// in its memory.
 
 #include "verbs/claim.h"
 
@@ -28,6 +29,8 @@ namespace outbox {
 namespace {
 
 constexpr int chunk_size = 1000;
+// Rows read at a time while there is nothing to lease among them.
+constexpr int most_in_vain = 250;
 // Messages that a claim ends without leasing them (a lowered ceiling, a lost lease at
 // the ceiling), before it leaves the rest to the next call.
 constexpr int most_ended = 1000;
@@ -35,6 +38,7 @@ constexpr int most_ended = 1000;
 // One due row, and the message it stands for.
 struct Candidate {
 	PendingRow *row;
+	DuePlace place;
 	Table *leaf;
 	HeapTuple message;
 	bool taken;
@@ -122,31 +126,72 @@ find_messages(const Claim *claim, Candidate *candidates, int count)
 
 // ---- gathering and leasing
 
-// How many are left; 0 only where nothing is due.
+// A row is taken for what it says itself, whatever index led to it.
 int
-gather(DueScan *scan, const Claim *claim, Candidate *candidates, int most)
+gather_rows(DueScan *scan, const Claim *claim, Candidate *candidates, int most)
 {
 	Table *table = pending(scan->call);
-	int left = 0;
+	int count = 0;
 
-	while (left == 0)
+	MemoryContextReset(claim->round);
+	while (count < most && next_due(scan))
 	{
-		int count = 0;
+		Candidate candidate = {};
 
-		MemoryContextReset(claim->round);
-		while (count < most && next_due(scan))
-		{
-			Candidate *candidate = &candidates[count++];
-
-			memset(candidate, 0, sizeof(*candidate));
-			candidate->row = load(table, scan->probe.slot, claim->round);
-			candidate->leaf = leaf_of(scan->call, messages_shape, candidate->row->id, reads);
-		}
-		if (count == 0)
-			return 0;
-		left = find_messages(claim, candidates, count);
+		candidate.row = load(table, scan->probe.slot, claim->round);
+		candidate.place = {scan->level, {candidate.row->claimable_at, scan->probe.entry}};
+		if (candidate.row->claimable_at <= scan->call->now)
+			candidates[count++] = candidate;
 	}
-	return left;
+	return count;
+}
+
+struct Gathered {
+	Candidate *candidates;
+	int room;
+	bool all; // nothing is due behind them
+};
+
+void
+make_room(Gathered *gathered, int room)
+{
+	Size size = sizeof(Candidate) * static_cast<Size>(room);
+
+	if (room <= gathered->room)
+		return;
+	gathered->candidates =
+		static_cast<Candidate *>(gathered->candidates == nullptr ? palloc(size) : repalloc(gathered->candidates, size));
+	gathered->room = room;
+}
+
+// Up to so many that have a message; 0 only where no other is due. The scan rests behind them.
+// More rows are read at a time while this statement may see none of their messages.
+int
+gather(DueScan *scan, const Claim *claim, Gathered *gathered, int most)
+{
+	for (int size = most; !gathered->all; size = Max(size, Min(size * 2, most_in_vain)))
+	{
+		int count;
+		int left;
+
+		make_room(gathered, size);
+		count = gather_rows(scan, claim, gathered->candidates, size);
+		gathered->all = count < size;
+		if (count == 0)
+			break;
+		rest_due_scan(scan, gathered->candidates[count - 1].place);
+		for (int i = 0; i < count; i++)
+			gathered->candidates[i].leaf = leaf_of(scan->call, messages_shape, gathered->candidates[i].row->id, reads);
+		left = find_messages(claim, gathered->candidates, count);
+		if (left > most)
+		{
+			gathered->all = false;
+			rest_due_scan(scan, gathered->candidates[most - 1].place);
+		}
+		if (left > 0)
+			return Min(left, most);
+	}
+	return 0;
 }
 
 void
@@ -321,23 +366,21 @@ void
 claim_from(Call *call, Claim *claim, const Queue *queue)
 {
 	int taken_before = claim->taken;
-	int most = Min(claim->wanted - claim->taken, chunk_size);
-	Candidate *candidates = static_cast<Candidate *>(palloc(sizeof(Candidate) * static_cast<Size>(most)));
+	Gathered gathered = {};
 	DueScan scan;
 
 	claim->round = AllocSetContextCreate(CurrentMemoryContext, "outbox claim", ALLOCSET_DEFAULT_SIZES);
 	begin_due_scan(&scan, call, queue);
 	while (claim->taken < claim->wanted && claim->ended < most_ended)
 	{
-		int count = gather(&scan, claim, candidates, Min(claim->wanted - claim->taken, most));
+		int count = gather(&scan, claim, &gathered, Min(claim->wanted - claim->taken, chunk_size));
 
 		if (count == 0)
 			break;
-		take_and_answer(call, claim, candidates, count, queue);
+		take_and_answer(call, claim, gathered.candidates, count, queue);
 	}
 	end_due_scan(&scan);
 	MemoryContextDelete(claim->round);
-	pfree(candidates);
 	note_count(queue->name, Counter::claimed, claim->taken - taken_before);
 	note_count(queue->name, Counter::claim_batches, claim->taken > taken_before);
 }

@@ -148,7 +148,11 @@ find_row(Table *table, const text *name, TupleTableSlot *slot)
 	ScanKeyData key;
 
 	key_equals(&key, primary_index(table), 1, F_TEXTEQ, PointerGetDatum(name));
-	return find_in_latest_snapshot(table, primary_index(table), &key, 1, slot);
+	if (!find_in_latest_snapshot(table, primary_index(table), &key, 1, slot))
+		return false;
+	// So that its page is not pinned: the row may be waited for.
+	ExecMaterializeSlot(slot);
+	return true;
 }
 
 // What a pause, or another setting, held back may be claimed from now on; the worker forgets

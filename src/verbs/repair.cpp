@@ -88,18 +88,25 @@ next_expired(Call *call, RepairScan *scan, Probe *probe)
 {
 	while (next_settled(probe, ForwardScanDirection))
 	{
+		TimestampTz expiry = expiry_in(probe);
 		PendingRow *row;
 
 		CHECK_FOR_INTERRUPTS();
-		raise_floor(&scan->floor, expiry_in(probe));
+		if (expiry > call->now)
+			leave_floor(&scan->floor);
+		raise_floor(&scan->floor, expiry);
 		if (TransactionIdIsValid(probe->changer()))
 			continue;
+		if (scan->resumed && !is_behind(probe, expiry, &scan->left_at))
+			continue;
+		scan->resumed = false;
 		row = load(pending(call), probe->slot, scan->round);
-		if (row->leased && is_wanted(scan->queues, row->queue))
+		if (row->leased && row->lease_expires_at <= call->now && is_wanted(scan->queues, row->queue))
 		{
 			Repaired *lease = static_cast<Repaired *>(MemoryContextAllocZero(scan->round, sizeof(Repaired)));
 
 			lease->row = row;
+			scan->left_at = {expiry, probe->entry};
 			return lease;
 		}
 		pfree(row);
@@ -239,24 +246,27 @@ answer(Call *call, const List *found, FunctionCallInfo result)
 	return repaired;
 }
 
-// Returns how many it found. The walk, which goes on after them, does not move in their memory.
-int
+// The walk rests meanwhile (due.h), and does not move in their memory.
+void
 repair_next(Call *call, RepairScan *scan, Probe *probe)
 {
 	MemoryContext outer;
 	List *found;
-	int count;
 
 	MemoryContextReset(scan->round);
+	if (scan->resumed)
+		start_between(probe, scan->left_at.key, call->now);
 	found = scan->whole_expiries ? gather_whole_expiries(call, scan, probe)
 								 : gather_expired(call, scan, probe, Min(scan->most - scan->repaired, chunk_size));
-	count = list_length(found);
+	scan->more = !probe->ended;
+	leave_floor(&scan->floor);
+	rest_probe(probe);
+	scan->resumed = true;
 	outer = MemoryContextSwitchTo(scan->round);
 	repair_found(call, found, scan);
 	scan->repaired += answer(call, found, scan->result);
 	MemoryContextSwitchTo(outer);
 	list_free(found);
-	return count;
 }
 
 } // namespace
@@ -264,20 +274,18 @@ repair_next(Call *call, RepairScan *scan, Probe *probe)
 void
 repair(Call *call, RepairScan *scan)
 {
-	int found;
 	Probe probe;
 
 	scan->repaired = 0;
 	scan->round = AllocSetContextCreate(CurrentMemoryContext, "outbox repair", ALLOCSET_DEFAULT_SIZES);
 	begin_lease_probe(&probe, call);
+	scan->resumed = false;
 	start_between(&probe, begin_of_walk(call, scan), call->now);
 	// Rows that cannot be repaired do not count: the scan goes on behind them.
 	do
-		found = repair_next(call, scan, &probe);
-	while (found > 0 && !scan->whole_expiries && scan->repaired < scan->most);
+		repair_next(call, scan, &probe);
+	while (scan->more && !scan->whole_expiries && scan->repaired < scan->most);
 	MemoryContextDelete(scan->round);
-	scan->more = !probe.ended;
-	leave_floor(&scan->floor);
 	end_probe(&probe);
 }
 

@@ -4,6 +4,7 @@
 #include "server/boundary.h"
 #include "commit/entries.h"
 #include "message/queue.h"
+#include "rows/probe.h"
 
 namespace outbox {
 
@@ -27,6 +28,8 @@ struct RepairScan {
 	bool more; // there may be more
 
 	FloorScan floor;
+	bool resumed; // what stands up to there was met before
+	Place left_at;
 	MemoryContext round; // what it holds of the rows in hand, emptied before the next
 };
 
