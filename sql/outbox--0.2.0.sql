@@ -636,13 +636,13 @@ COMMENT ON FUNCTION outbox.state_diagram() IS
 ---------------------------------------------------------------- views
 
 CREATE VIEW outbox.sequences AS
-	SELECT queue, partition_key, upto + 1 AS next_sequence_id
+	SELECT queue, partition_key, CASE WHEN upto < 9223372036854775807 THEN upto + 1 END AS next_sequence_id
 	FROM outbox.key_numbers
 	OFFSET 0;	-- which makes it a view that cannot be written through
 COMMENT ON VIEW outbox.sequences IS 'The next number of each (queue, partition_key) of numbered queues. Reads every key.';
 COMMENT ON COLUMN outbox.sequences.queue IS 'the queue';
 COMMENT ON COLUMN outbox.sequences.partition_key IS 'the partition key';
-COMMENT ON COLUMN outbox.sequences.next_sequence_id IS 'the number that the next message will carry';
+COMMENT ON COLUMN outbox.sequences.next_sequence_id IS 'the number that the next message will carry; NULL = there is none left';
 
 CREATE VIEW outbox.dead_letters AS
 	SELECT a.outbox_id, m.queue, m.event_id, m.event_type, m.aggregate_type, m.aggregate_id, m.partition_key,

@@ -231,7 +231,10 @@ write_created(Call *call, const Queue *queue, Message **created, int count)
 	for (int i = 0; i < count; i++)
 	{
 		// A microsecond apart, the last one now: the order of a batch is the order of claims.
-		created[i]->due_at = created[i]->has_deliver_at ? created[i]->deliver_at : call->now - (count - 1 - i);
+		// What was due before it was said overtakes nothing.
+		created[i]->due_at = call->now - (count - 1 - i);
+		if (created[i]->has_deliver_at)
+			created[i]->due_at = Max(created[i]->due_at, created[i]->deliver_at);
 		give_lease(call, queue, created[i]);
 	}
 	write_rows(

@@ -2,6 +2,7 @@
 
 #include "message/ledger.h"
 
+#include "server/args.h"
 #include "server/errors.h"
 #include "rows/id_walk.h"
 #include "rows/probe.h"
@@ -70,10 +71,10 @@ fill(Call *call, Table *leaf, TupleTableSlot *row, const Attempt *attempt)
 	}
 	if (is_terminal(attempt->state))
 		set(leaf, row, completed_at, TimestampTzGetDatum(now));
-	set_text(leaf, row, reference, attempt->details.reference);
-	set_text(leaf, row, response_code, attempt->details.response_code);
-	set_text(leaf, row, error_code, attempt->details.error_code);
-	set_text(leaf, row, error_message, attempt->details.error_message);
+	set_text(leaf, row, reference, cut_for_ledger(attempt->details.reference));
+	set_text(leaf, row, response_code, cut_for_ledger(attempt->details.response_code));
+	set_text(leaf, row, error_code, cut_for_ledger(attempt->details.error_code));
+	set_text(leaf, row, error_message, cut_for_ledger(attempt->details.error_message));
 	if (attempt->details.has_latency)
 		set(leaf, row, latency_ms, Int32GetDatum(attempt->details.latency_ms));
 	set_text(leaf, row, recorded_by, attempt->recorded_by);

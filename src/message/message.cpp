@@ -2,6 +2,8 @@
 
 #include "message/message.h"
 
+#include "server/settings.h"
+
 namespace outbox {
 
 namespace {
@@ -61,6 +63,12 @@ check_message(const Message *message)
 	if (message->has_deliver_at && TIMESTAMP_NOT_FINITE(message->deliver_at))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("deliver_at must be finite, not %s", timestamptz_to_str(message->deliver_at))));
+	if (message->has_deliver_at && message->deliver_at > later_or_last(GetCurrentTimestamp(), max_delay_us()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("deliver_at must not be later than outbox.max_delay from now: %s",
+						timestamptz_to_str(message->deliver_at)),
+				 errdetail("outbox.max_delay is %s.", GetConfigOptionByName("outbox.max_delay", nullptr, false))));
 }
 
 } // namespace outbox

@@ -30,6 +30,7 @@ advance(Table *table, Probe *probe, TupleTableSlot *row, const text *queue, cons
 	ScanKeyData key;
 	ItemPointerData superseded;
 	int64 before = 0;
+	int64 after;
 	bool isnull;
 
 	key_equals(&key, primary_index(table), 1, F_BYTEAEQ, digest_datum(digest));
@@ -38,8 +39,12 @@ advance(Table *table, Probe *probe, TupleTableSlot *row, const text *queue, cons
 		before = DatumGetInt64(table->get(probe->slot, upto, &isnull));
 		superseded = probe->slot->tts_tid;
 	}
+	if (pg_add_s64_overflow(before, count, &after))
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("partition_key \"%s\" has no number after " INT64_FORMAT, shown(last->partition_key), before)));
 	set(table, row, key_numbers_col::digest, key.sk_argument);
-	set(table, row, upto, Int64GetDatum(before + count));
+	set(table, row, upto, Int64GetDatum(after));
 	set_text(table, row, key_numbers_col::queue, queue);
 	set_text(table, row, partition_key, last->partition_key);
 	set(table, row, outbox_id, from_uuid(last->id));

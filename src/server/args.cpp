@@ -3,11 +3,14 @@
 
 #include "server/args.h"
 
+#include "server/settings.h"
+
 namespace outbox {
 
 namespace {
 
 constexpr int shown_bytes = 64;
+constexpr int longest_in_ledger = 8192;
 constexpr int longest_worker = 512;
 
 [[noreturn]] void
@@ -146,6 +149,20 @@ interval_us(const Interval *interval, const char *name)
 	return us;
 }
 
+namespace {
+
+void
+check_not_longer(int64 us, const Interval *interval, const char *name)
+{
+	if (us > max_delay_us())
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must not be longer than outbox.max_delay: %s", name, shown_interval(interval)),
+				 errdetail("outbox.max_delay is %s.", GetConfigOptionByName("outbox.max_delay", nullptr, false))));
+}
+
+} // namespace
+
 int64
 positive_interval_us(const Interval *interval, const char *name)
 {
@@ -154,6 +171,7 @@ positive_interval_us(const Interval *interval, const char *name)
 	if (us <= 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("%s must be greater than zero, not %s", name, shown_interval(interval))));
+	check_not_longer(us, interval, name);
 	return us;
 }
 
@@ -165,6 +183,7 @@ nonnegative_interval_us(const Interval *interval, const char *name)
 	if (us < 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("%s must not be negative: %s", name, shown_interval(interval))));
+	check_not_longer(us, interval, name);
 	return us;
 }
 
@@ -192,7 +211,7 @@ usable_delay_us(const Interval *interval, TimestampTz base, int64 *us)
 {
 	TimestampTz end;
 
-	return convert(interval, us) && *us >= 0 && add(base, *us, &end);
+	return convert(interval, us) && *us >= 0 && *us <= max_delay_us() && add(base, *us, &end);
 }
 
 namespace {
@@ -267,6 +286,20 @@ check_same_length(const ArrayArg &array, int count, const char *name, const char
 	if (array.items != nullptr && array.count != count)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("%s has %d elements, but %s has %d", name, array.count, first_name, count)));
+}
+
+const text *
+cut_for_ledger(const text *value)
+{
+	int size = value != nullptr ? static_cast<int>(VARSIZE_ANY_EXHDR(value)) : 0;
+	const char *mark;
+	int kept;
+
+	if (size <= longest_in_ledger)
+		return value;
+	mark = psprintf(" [cut: %d bytes]", size);
+	kept = pg_mbcliplen(VARDATA_ANY(value), size, longest_in_ledger - static_cast<int>(strlen(mark)));
+	return cstring_to_text(psprintf("%.*s%s", kept, VARDATA_ANY(value), mark));
 }
 
 const char *

@@ -62,6 +62,10 @@ using PutRow = void (*)(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
 TupleDesc single_row_desc(FunctionCallInfo fcinfo);
 Datum single_row(TupleDesc desc, Datum *values, bool *nulls);
 
+// A text for the ledger: no longer than 8 kB, or cut between two characters, with a mark that
+// says how long it was. nullptr stays.
+const text *cut_for_ledger(const text *value);
+
 // What quoting in a message needs: text cut to a readable length.
 const char *shown(const text *value);
 const char *shown(const pg_uuid_t *value);

@@ -16,6 +16,7 @@ char *retention;
 char *dead_letter_retention;
 char *archive_schema;
 bool worker = true;
+int max_delay_s;
 char *databases;
 int discovery_interval_s = 300;
 int poll_interval_ms = 5000;
@@ -166,6 +167,10 @@ define_settings()
 							 "Whether a transaction that did nothing but claim commits asynchronously.",
 							 "A crash of the server may then forget leases that were just given out.", &async_claim,
 							 false, PGC_USERSET, 0, nullptr, nullptr, nullptr);
+	DefineCustomIntVariable(
+		"outbox.max_delay", "The longest lease or delay that is accepted, and the latest deliver_at from now.",
+		"A longer one is a mistake of units more often than a wish.", &max_delay_s,
+		static_cast<int>(most_us / USECS_PER_SEC), 1, PG_INT32_MAX, PGC_SUSET, GUC_UNIT_S, nullptr, nullptr, nullptr);
 	define_retention_settings();
 	MarkGUCPrefixReserved("outbox");
 }
@@ -180,6 +185,12 @@ bool
 leases_commit_asynchronously()
 {
 	return async_claim;
+}
+
+int64
+max_delay_us()
+{
+	return max_delay_s * USECS_PER_SEC;
 }
 
 bool

@@ -31,6 +31,9 @@ bool keeps_for_a_time();
 // outbox.archive_schema; nullptr = retired partitions are dropped.
 const char *archive_schema_name();
 
+// outbox.max_delay: no lease and no delay that a caller asks for is longer.
+int64 max_delay_us();
+
 // outbox.worker: whether background workers run.
 bool workers_wanted();
 

@@ -4,6 +4,7 @@
 // come in input order. The whole array is read and checked before anything is written,
 // and the CONTEXT of an error names the element.
 
+#include "core/times.h"
 #include "server/args.h"
 #include "server/boundary.h"
 #include "message/enqueueing.h"
@@ -84,6 +85,37 @@ bytes_of(const char *name, const JsonbValue *value)
 		DirectFunctionCall2(binary_decode, PointerGetDatum(text_of(name, value)), CStringGetTextDatum("base64")));
 }
 
+TimestampTz
+time_in_zone(const char *string, const char *zone)
+{
+	if (zone != nullptr)
+		set_config_option("timezone", zone, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	return DatumGetTimestampTz(
+		DirectFunctionCall3(timestamptz_in, CStringGetDatum(string), ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+}
+
+// What says no zone would mean another moment in each session.
+TimestampTz
+time_of(const char *name, const JsonbValue *value)
+{
+	const char *string = string_of(name, value);
+	TimestampTz time = time_in_zone(string, nullptr);
+	bool same;
+	int level;
+
+	if (core::has_utc_offset(string))
+		return time;
+	level = NewGUCNestLevel();
+	same = time_in_zone(string, "Etc/GMT+12") == time && time_in_zone(string, "Etc/GMT-12") == time;
+	AtEOXact_GUC(true, level);
+	if (!same)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s must have a time zone: \"%s\"", name, shown(cstring_to_text(string))),
+				 errhint("Add the offset from UTC, as in \"2030-01-31T12:00:00Z\" or \"2030-01-31T12:00:00+01:00\".")));
+	return time;
+}
+
 void
 take(const char *name, JsonbValue *value, Message *message)
 {
@@ -127,9 +159,7 @@ take(const char *name, JsonbValue *value, Message *message)
 	{
 		message->has_deliver_at = !absent;
 		if (!absent)
-			message->deliver_at =
-				DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(string_of(name, value)),
-														ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+			message->deliver_at = time_of(name, value);
 	}
 	else
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),

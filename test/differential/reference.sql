@@ -195,6 +195,10 @@ CREATE FUNCTION model.seconds(i interval) RETURNS numeric LANGUAGE sql IMMUTABLE
 		+ extract(hour FROM i) * 3600 + extract(minute FROM i) * 60 + extract(second FROM i)
 $$;
 
+-- Ten years are enough: outbox.max_delay.
+CREATE FUNCTION model.too_long(delay interval) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+	$$ SELECT coalesce(model.seconds(delay) > 3653 * 86400, false) $$;
+
 CREATE FUNCTION model.after(delay interval) RETURNS timestamptz LANGUAGE sql AS
 	$$ SELECT model.clock() + model.seconds(delay) * interval '1 second' $$;
 
@@ -347,7 +351,7 @@ BEGIN
 	PERFORM model.refuse_null(event_type IS NULL OR queue IS NULL OR headers IS NULL OR priority IS NULL);
 	PERFORM model.refuse_bad(num_nulls(payload, payload_bytes) <> 1);
 	PERFORM model.refuse_bad(event_type = '' OR jsonb_typeof(headers) <> 'object' OR priority NOT BETWEEN 0 AND 15
-		OR NOT isfinite(deliver_at) OR max_attempts < 1);
+		OR NOT isfinite(deliver_at) OR deliver_at > model.after('3653 days') OR max_attempts < 1);
 END $$;
 
 -- What stands for "none" elsewhere is no key.
@@ -419,7 +423,8 @@ BEGIN
 		payload_bytes, content_type);
 	INSERT INTO model.pending VALUES (id, queue, priority, partition_key, number, 0, max_attempts,
 		-- The order of a batch is the order of claims.
-		coalesce(deliver_at, now + nth * interval '1 microsecond'), now);
+		-- What was due before it was said counts as due now.
+		greatest(deliver_at, now + nth * interval '1 microsecond'), now);
 	UPDATE model.keys k SET outbox_id = id WHERE k.outbox_id IS NULL;
 END $$;
 
@@ -483,6 +488,7 @@ BEGIN
 		PERFORM model.check_message(element ->> 'event_type', element -> 'payload',
 			decode(element ->> 'payload_bytes', 'base64'), queue, element -> 'headers',
 			(element ->> 'priority')::int, (element ->> 'deliver_at')::timestamptz, (element ->> 'max_attempts')::int);
+		PERFORM model.refuse_bad(element ->> 'deliver_at' !~ '(Z|[+-][0-9][0-9](:?[0-9][0-9])?)$');
 		PERFORM model.check_keys(element ->> 'partition_key', element ->> 'idempotency_key', (element ->> 'event_id')::uuid);
 		elements := elements || element;
 	END LOOP;
@@ -509,7 +515,7 @@ DECLARE
 	q model.queues;
 BEGIN
 	PERFORM model.refuse_null(worker_id IS NULL);
-	PERFORM model.refuse_bad(worker_id = '' OR lease <= '0');
+	PERFORM model.refuse_bad(worker_id = '' OR lease <= '0' OR model.too_long(lease));
 	PERFORM model.check_message(event_type, payload, payload_bytes, queue, headers, priority, NULL, max_attempts);
 	PERFORM model.check_keys(partition_key, idempotency_key, event_id);
 	q := model.hold_queue(queue);
@@ -551,7 +557,7 @@ DECLARE
 	p model.pending;
 BEGIN
 	PERFORM model.refuse_null(worker_id IS NULL OR batch_size IS NULL OR wait IS NULL);
-	PERFORM model.refuse_bad(worker_id = '' OR batch_size < 1 OR lease <= '0' OR wait < '0');
+	PERFORM model.refuse_bad(worker_id = '' OR batch_size < 1 OR lease <= '0' OR wait < '0' OR model.too_long(lease) OR model.too_long(wait));
 	FOR q IN SELECT * FROM model.known_queues(coalesce(queues, '{default}')) LOOP
 		CONTINUE WHEN q.paused;
 		WHILE taken < batch_size LOOP
@@ -595,7 +601,7 @@ DECLARE
 	p model.pending;
 BEGIN
 	PERFORM model.refuse_null(outbox_id IS NULL OR lease_token IS NULL OR worker_id IS NULL OR state IS NULL);
-	PERFORM model.refuse_bad(worker_id = '' OR latency_ms < 0 OR retry_delay < '0');
+	PERFORM model.refuse_bad(worker_id = '' OR latency_ms < 0 OR retry_delay < '0' OR model.too_long(retry_delay));
 	IF state = 'ZOMBIE_REQUEUE' THEN PERFORM model.refuse('P7003', 'INVALID_STATE'); END IF;
 	p := model.lock_lease(outbox_id, lease_token, worker_id, true);
 	IF model.has_ended(outbox_id) THEN PERFORM model.refuse('P7001', 'ALREADY_TERMINAL'); END IF;
@@ -696,7 +702,7 @@ BEGIN
 	PERFORM model.check_reports(worker_id, outbox_ids, lease_tokens, states, refs, response_codes, error_codes, error_messages,
 		latencies_ms, retry_delays);
 	PERFORM model.refuse_null(batch_size IS NULL);
-	PERFORM model.refuse_bad(batch_size < 1 OR lease <= '0');
+	PERFORM model.refuse_bad(batch_size < 1 OR lease <= '0' OR model.too_long(lease));
 	PERFORM model.known_queues(coalesce(queues, '{default}'));
 	IF snapshot = '' THEN
 		PERFORM set_config('model.snapshot', pg_current_snapshot()::text, true);
@@ -748,7 +754,7 @@ CREATE FUNCTION model.renew(worker_id text, outbox_ids uuid[], lease_tokens uuid
 RETURNS TABLE (outbox_id uuid, lease_expires_at timestamptz, error text) LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM model.refuse_null(worker_id IS NULL OR outbox_ids IS NULL OR lease_tokens IS NULL);
-	PERFORM model.refuse_bad(worker_id = '' OR lease <= '0' OR greatest(array_ndims(outbox_ids), array_ndims(lease_tokens)) > 1);
+	PERFORM model.refuse_bad(worker_id = '' OR lease <= '0' OR model.too_long(lease) OR greatest(array_ndims(outbox_ids), array_ndims(lease_tokens)) > 1);
 	PERFORM model.refuse_unlike(cardinality(outbox_ids), cardinality(lease_tokens));
 	FOR i IN 1 .. cardinality(outbox_ids) LOOP
 		outbox_id := outbox_ids[i];
@@ -761,7 +767,7 @@ CREATE FUNCTION model.release(worker_id text, outbox_ids uuid[], lease_tokens uu
 RETURNS TABLE (outbox_id uuid, next_attempt_at timestamptz, error text) LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM model.refuse_null(worker_id IS NULL OR outbox_ids IS NULL OR lease_tokens IS NULL OR delay IS NULL);
-	PERFORM model.refuse_bad(worker_id = '' OR delay < '0' OR greatest(array_ndims(outbox_ids), array_ndims(lease_tokens)) > 1);
+	PERFORM model.refuse_bad(worker_id = '' OR delay < '0' OR model.too_long(delay) OR greatest(array_ndims(outbox_ids), array_ndims(lease_tokens)) > 1);
 	PERFORM model.refuse_unlike(cardinality(outbox_ids), cardinality(lease_tokens));
 	FOR i IN 1 .. cardinality(outbox_ids) LOOP
 		outbox_id := outbox_ids[i];
@@ -802,6 +808,7 @@ CREATE FUNCTION model.check_settings(max_attempts int, lease interval, backoff_b
 	backoff_jitter real, repair_delay interval, ordering text, on_dead_head text, validator text, max_in_flight int)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+	PERFORM model.refuse_bad(model.too_long(greatest(lease, backoff_base, backoff_cap, repair_delay)));
 	PERFORM model.refuse_bad(max_attempts < 1 OR lease <= '0' OR backoff_base < '0' OR backoff_cap < '0'
 		OR repair_delay < '0' OR backoff_jitter NOT BETWEEN 0 AND 1
 		OR ordering NOT IN ('none', 'numbered', 'fifo') OR on_dead_head NOT IN ('continue', 'block'));

@@ -47,9 +47,10 @@ SELECT t.lease('a1') AS a1, t.lease('a2') AS a2, t.lease('b1') AS b1;
 -- The order of the rows is the order of the claim (no ORDER BY here): queues as
 -- given, then the highest priority, then the longest due.
 SELECT outbox.create_queue('x'), outbox.create_queue('y');
-SELECT count(*) FROM (VALUES ('x', 'x 0 old', 0, 9), ('x', 'x 0 new', 0, 1), ('x', 'x 15 new', 15, 1), ('x', 'x 3', 3, 5),
-	('x', 'x 15 old', 15, 2), ('y', 'y 15', 15, 9), ('y', 'y 0', 0, 20), ('x', 'x 0 mid', 0, 5)) AS v(q, type, p, age),
-	LATERAL outbox.enqueue(type, '1', q, priority => p, deliver_at => clock_timestamp() - make_interval(mins => age));
+CREATE TABLE t.order AS SELECT * FROM (VALUES ('x', 'x 0 old', 0, 9), ('x', 'x 0 new', 0, 1), ('x', 'x 15 new', 15, 1), ('x', 'x 3', 3, 5),
+	('x', 'x 15 old', 15, 2), ('y', 'y 15', 15, 9), ('y', 'y 0', 0, 20), ('x', 'x 0 mid', 0, 5)) AS v(q, type, p, age);
+SELECT count(*) FROM t.order, LATERAL outbox.enqueue(type, '1', q, priority => p);
+UPDATE outbox.pending SET next_attempt_at = clock_timestamp() - make_interval(mins => age) FROM t.order WHERE outbox_id = t.id(type);
 BEGIN;
 SELECT event_type FROM outbox.claim('w', 100, queues => '{x, y}');
 ROLLBACK;
@@ -155,7 +156,8 @@ SELECT * FROM t.pending WHERE message = 's1';
 SELECT t.try(format('SELECT outbox.complete(%L, %L, ''w'', ''DISPATCHED'')', :'id', :'t1'));
 -- At the ceiling that ends the message, and the rest of the batch is leased.
 SELECT outbox.create_queue('c', max_attempts => 1);
-SELECT count(*) FROM generate_series(1, 3) g, outbox.enqueue('c' || g, '1', 'c', deliver_at => clock_timestamp() - make_interval(mins => 10 - g));
+SELECT count(*) FROM generate_series(1, 3) g, outbox.enqueue('c' || g, '1', 'c');
+UPDATE outbox.pending SET next_attempt_at = clock_timestamp() - make_interval(mins => 10 - g) FROM generate_series(1, 3) g WHERE outbox_id = t.id('c' || g);
 SELECT event_type FROM outbox.claim('w', 2, queues => '{c}');
 SELECT t.expire('c1'), t.expire('c2');
 SELECT event_type, attempt_count FROM outbox.claim('w2', 2, queues => '{c}');

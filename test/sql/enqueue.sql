@@ -39,13 +39,14 @@ FROM outbox.pending;
 SELECT count(*) AS attempts FROM outbox.attempts;
 
 -- Every argument arrives where it belongs, by position and by name.
+SET outbox.max_delay = '20000 d';
 SELECT outbox.create_queue('mail');
 SELECT event_type, created FROM
 	(VALUES ('by position')) v(event_type),
 	outbox.enqueue(v.event_type, '[1, "two"]', 'mail', 'customer', 'c-1', 'key 1', 'once 1',
-		'00000000-0000-4000-8000-000000000001', '{"h": 1}', 'route.1', 15, '2100-01-01 00:00+00', 3);
+		'00000000-0000-4000-8000-000000000001', '{"h": 1}', 'route.1', 15, '2050-01-01 00:00+00', 3);
 SELECT created FROM outbox.enqueue(
-	max_attempts => 3, deliver_at => '2100-01-01 00:00+00', priority => 15, routing_key => 'route.1',
+	max_attempts => 3, deliver_at => '2050-01-01 00:00+00', priority => 15, routing_key => 'route.1',
 	headers => '{"h": 1}', event_id => '00000000-0000-4000-8000-000000000002', idempotency_key => 'once 2',
 	partition_key => 'key 1', aggregate_id => 'c-1', aggregate_type => 'customer', queue => 'mail',
 	payload => '[1, "two"]', event_type => 'by name');
@@ -56,11 +57,18 @@ FROM outbox.messages WHERE queue = 'mail' ORDER BY event_id;
 SELECT queue, priority, partition_key, sequence_id, attempt_count, max_attempts, next_attempt_at
 FROM outbox.pending WHERE queue = 'mail' ORDER BY outbox_id;
 
--- deliver_at: not before, and in the past the same as now.
+RESET outbox.max_delay;
+
+-- deliver_at: not before, and in the past the same as now: it overtakes nothing, in an array neither.
 SELECT created FROM outbox.enqueue('late', '1', deliver_at => clock_timestamp() + interval '1 day');
 SELECT created FROM outbox.enqueue('past', '1', deliver_at => '2000-01-01 00:00+00');
 SELECT message, state FROM t.pending WHERE message IN ('late', 'past');
-SELECT event_type FROM outbox.claim('w');
+SELECT count(*) FROM outbox.enqueue_batch('default', '[{"event_type": "past 1", "payload": 1}, {"event_type": "past 2", "payload": 1, "deliver_at": "1970-01-01T00:00:00Z"},
+	{"event_type": "past 3", "payload": 1, "deliver_at": "2000-01-01T00:00:00Z"}, {"event_type": "past 4", "payload": 1}]');
+SELECT event_type, created_at - next_attempt_at AS due_before_it_was_said FROM outbox.pending p JOIN outbox.messages m USING (outbox_id, created_at) WHERE event_type LIKE 'past%' ORDER BY 1;
+SELECT bool_and(oldest_due_age_seconds < 3600) AS sound FROM outbox.status;
+SELECT string_agg(event_type, ', ' ORDER BY n) FROM outbox.claim('w') WITH ORDINALITY c(outbox_id, queue, event_id, event_type, aggregate_type, aggregate_id, partition_key,
+	sequence_id, idempotency_key, routing_key, priority, payload, headers, attempt_count, max_attempts, created_at, lease_token, lease_expires_at, payload_bytes, content_type, n);
 
 -- Any JSON is a payload, a JSON null too.
 SELECT payload, jsonb_typeof(payload) FROM (
@@ -118,7 +126,8 @@ SELECT t.try(s) FROM (VALUES
 	($$SELECT outbox.enqueue('e', '1', max_attempts => 0)$$),
 	($$SELECT outbox.enqueue('e', '1', max_attempts => -1)$$),
 	($$SELECT outbox.enqueue('e', '1', deliver_at => 'infinity')$$),
-	($$SELECT outbox.enqueue('e', '1', deliver_at => '-infinity')$$)) AS v(s);
+	($$SELECT outbox.enqueue('e', '1', deliver_at => '-infinity')$$),
+	($$SELECT outbox.enqueue('e', '1', deliver_at => '290000-01-01 00:00+00')$$)) AS v(s);
 SELECT count(*) = :messages AS nothing_written FROM outbox.messages;
 SELECT count(*) = :messages AS nothing_pending FROM outbox.pending;
 

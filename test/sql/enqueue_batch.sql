@@ -31,10 +31,11 @@ FROM b;
 SELECT event_type, payload FROM outbox.messages WHERE event_type LIKE 'x%' ORDER BY outbox_id;
 
 -- Every argument of enqueue, and their defaults.
+SET outbox.max_delay = '20000 d';
 SELECT created FROM outbox.enqueue_batch('default', '[
 	{"event_type": "all", "payload": {"deep": [1, null]}, "aggregate_type": "customer", "aggregate_id": "c-1",
 	 "partition_key": "key 1", "idempotency_key": "once", "event_id": "00000000-0000-4000-8000-000000000001",
-	 "headers": {"h": 1}, "routing_key": "route.1", "priority": 15, "deliver_at": "2100-01-01T00:00:00Z", "max_attempts": 3},
+	 "headers": {"h": 1}, "routing_key": "route.1", "priority": 15, "deliver_at": "2050-01-01T00:00:00Z", "max_attempts": 3},
 	{"event_type": "few", "payload": false},
 	{"event_type": "nulls", "payload": 0, "aggregate_type": null, "aggregate_id": null, "partition_key": null,
 	 "idempotency_key": null, "event_id": null, "headers": null, "routing_key": null, "priority": null,
@@ -46,6 +47,18 @@ FROM outbox.messages WHERE event_type IN ('all', 'few', 'nulls') ORDER BY outbox
 SELECT event_id FROM outbox.messages WHERE event_type = 'all';
 SELECT priority, max_attempts, next_attempt_at FROM outbox.pending WHERE outbox_id = t.id('all');
 SELECT message, state FROM t.pending WHERE message IN ('few', 'nulls');
+
+-- deliver_at is one moment, whatever the session's time zone. A time without a zone is not.
+BEGIN;
+SET LOCAL timezone = 'Asia/Tokyo';
+SELECT t.try(format('SELECT outbox.enqueue_batch(''default'', %L)', '[{"event_type": "at ' || s || '", "payload": 1, "deliver_at": "' || s || '"}]')) FROM (VALUES
+	('2050-01-31T12:00:00Z'), ('2050-01-31 12:00:00+01:00'), ('2050-01-31T12:00-0130'), ('2050-01-31 12:00 Europe/Berlin'), ('2050-01-31 12:00 UTC'), ('now'),
+	('2050-01-31T12:00:00'), ('2050-01-31 12:00'), ('2050-01-31'), ('Jan 31 2050 10:00 PM'), ('tomorrow')) v(s);
+SHOW timezone;
+SELECT event_type, next_attempt_at AT TIME ZONE 'UTC' AS utc FROM outbox.pending JOIN outbox.messages USING (outbox_id) WHERE event_type LIKE 'at 2%' ORDER BY event_type COLLATE "C";
+ROLLBACK;
+SELECT outbox.enqueue_batch('default', '[{"event_type": "e", "payload": 1}, {"event_type": "e", "payload": 1, "deliver_at": "2050-01-31 12:00"}]');
+RESET outbox.max_delay;
 
 -- null is a payload, as it is for enqueue; there is no default it could mean.
 SELECT created FROM outbox.enqueue_batch('default', '[{"event_type": "null", "payload": null}]');

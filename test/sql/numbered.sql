@@ -81,6 +81,14 @@ SELECT sequence_id FROM outbox.enqueue('uncounted', '1', 'later', partition_key 
 SELECT outbox.alter_queue('later', ordering => 'numbered');
 SELECT sequence_id FROM outbox.enqueue('counted', '1', 'later', partition_key => 'a');
 
+-- The last number there is: an error, and the key stays where it is.
+SELECT sequence_id FROM outbox.enqueue('end', '1', 'n', partition_key => 'end');
+UPDATE outbox.key_numbers SET upto = 9223372036854775805 WHERE queue = 'n' AND partition_key = 'end';
+SELECT t.try($$SELECT outbox.enqueue_batch('n', (SELECT jsonb_agg(jsonb_build_object('event_type', 'end', 'payload', g, 'partition_key', 'end')) FROM generate_series(1, 3) g))$$);
+SELECT sequence_id FROM generate_series(1, 2) g, LATERAL outbox.enqueue('end', to_jsonb(g), 'n', partition_key => 'end') ORDER BY 1;
+SELECT t.try(s) FROM (VALUES ($$SELECT outbox.enqueue('end', '1', 'n', partition_key => 'end')$$), ($$SELECT outbox.take_number('n', 'end')$$)) v(s);
+SELECT next_sequence_id FROM outbox.sequences WHERE partition_key = 'end';
+
 -- A key of any length is one key.
 SELECT string_agg(md5(g::text), '' ORDER BY g) AS long FROM generate_series(1, 640) g \gset
 SELECT i, length(k), e.sequence_id FROM (VALUES (1, :'long'), (2, :'long'), (3, :'long' || 'x'), (4, :'long')) v(i, k),

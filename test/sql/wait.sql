@@ -76,11 +76,15 @@ CALL outbox.wait_for_work('0');
 RESET ROLE;
 
 -- A statement_timeout ends the wait, the longest one too; nothing is left behind.
+SET outbox.max_delay = '24855 d';
 SET statement_timeout = '200ms';
 CALL outbox.wait_for_work('1 day');
+CALL outbox.wait_for_work('68 years');
 CALL outbox.wait_for_work('9223372036854775807 us');
 SELECT count(*) FROM outbox.claim('w', wait => '1 day');
+SELECT count(*) FROM outbox.claim('w', wait => '68 years');
 SELECT count(*) FROM outbox.claim('w', wait => '9223372036854775807 us');
+RESET outbox.max_delay;
 RESET statement_timeout;
 SELECT count(*) FROM outbox.pending WHERE claimed_by IS NOT NULL;
 

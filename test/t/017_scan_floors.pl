@@ -115,7 +115,7 @@ sub found
 found('a message', 'x', q{SELECT outbox.enqueue('x', '1', 'a')});
 found('a message of long ago', 'x', q{SELECT outbox.enqueue('x', '1', 'a', deliver_at => '2001-01-01')});
 found('a batch of messages, one of them of long ago', 'x y',
-	q{SELECT count(*) FROM outbox.enqueue_batch('a', '[{"event_type": "x", "payload": 1}, {"event_type": "y", "payload": 1, "deliver_at": "2001-01-01"}]')});
+	q{SELECT count(*) FROM outbox.enqueue_batch('a', '[{"event_type": "x", "payload": 1}, {"event_type": "y", "payload": 1, "deliver_at": "2001-01-01T00:00:00Z"}]')});
 found("priority $_", 'x', qq{SELECT outbox.enqueue('x', '1', 'a', priority => $_)}) foreach 0, 1, 7, 14, 15;
 found('all priorities', join(' ', sort map { "p$_" } 0 .. 15),
 	q{SELECT count(*) FROM generate_series(0, 15) p, outbox.enqueue('p' || p, '1', 'a', priority => p)});

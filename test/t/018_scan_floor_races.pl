@@ -21,10 +21,19 @@ make_stop_points($node);
 $node->safe_psql('postgres', q{SELECT outbox.create_queue('a', repair_delay => '0')});
 
 my $claim = q{SELECT coalesce(string_agg(event_type, ' ' ORDER BY event_type), 'nothing') FROM outbox.claim('w', 10, queues => ARRAY['a'])};
-my $small = q{SELECT outbox.enqueue('small', '1', 'a', deliver_at => '2001-01-01')};
+# A message that is due before it was said.
+sub due_at
+{
+	my ($type, $time) = @_;
+
+	return qq{DO \$\$ BEGIN PERFORM outbox.enqueue('$type', '1', 'a');
+		UPDATE outbox.pending p SET next_attempt_at = $time
+		FROM outbox.messages m WHERE m.outbox_id = p.outbox_id AND m.event_type = '$type'; END \$\$};
+}
+my $small = due_at('small', q{'2001-01-01'});
 my $great = q{SELECT outbox.enqueue('great', '1', 'a')};
 # Due after the floor and before the great one.
-my $middle = q{SELECT outbox.enqueue('middle', '1', 'a', deliver_at => (SELECT min(next_attempt_at) - interval '1 us' FROM outbox.pending))};
+my $middle = due_at('middle', q{(SELECT min(next_attempt_at) - interval '1 us' FROM outbox.pending)});
 
 # The floor lies far above the small message and below the great one, with a finished one
 # between the two: a claim raises it.
