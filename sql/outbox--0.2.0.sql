@@ -465,7 +465,7 @@ RETURNS TABLE (outbox_id uuid, queue text, event_id uuid, event_type text, aggre
 LANGUAGE c VOLATILE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_claim';
 COMMENT ON FUNCTION outbox.claim(text, integer, interval, text[], interval) IS
 $$Leases at most batch_size due messages to worker_id, each under a fresh token, oldest due first within priority within a queue; queues are served in the order given.
-worker_id: who claims, 1 to 512 bytes. batch_size: at least 1. lease: how long, from now by the wall clock; NULL = each queue's. queues: the queues to look in; NULL = {default}. wait: how long to wait, at most, until there is something to lease; '0' = not at all.
+worker_id: who claims, 1 to 512 bytes. batch_size: at least 1. lease: how long, from now by the wall clock; NULL = each queue's. queues: the queues to look in, at least one; NULL = {default}. wait: how long to wait, at most, until there is something to lease; '0' = not at all.
 A lease found expired is first recorded in the ledger (ZOMBIE_REQUEUE, or FAILED at the ceiling, which ends the message), then leased anew. A message whose attempts have used up a ceiling that was lowered ends as FAILED / RETRIES_EXHAUSTED.
 Errors: P7004 unknown queue; 22004 and 22023 bad arguments; 25001 wait above 0 in an isolation level above READ COMMITTED.
 Locks: the rows it leases, until the end of the transaction; never waits for a row. Takes no predicate locks.
@@ -486,7 +486,7 @@ RETURNS TABLE (attempt_no integer, recorded outbox.attempt_state, next_attempt_a
 LANGUAGE c VOLATILE ROWS 1 AS 'MODULE_PATHNAME', 'outbox_complete';
 COMMENT ON FUNCTION outbox.complete(uuid, uuid, text, outbox.attempt_state, text, text, text, text, integer, interval) IS
 $$Reports one try: appends exactly one attempt and ends the message (DISPATCHED, FAILED) or reschedules it (RETRYABLE).
-outbox_id, lease_token, worker_id: as claim gave them. state: DISPATCHED, FAILED or RETRYABLE. reference, response_code, error_code, error_message: kept in the ledger. latency_ms: milliseconds, not negative. retry_delay: RETRYABLE only, from now; NULL = the queue's backoff. At the ceiling RETRYABLE is recorded as FAILED, with error_code RETRIES_EXHAUSTED unless one is given.
+outbox_id, lease_token, worker_id: as claim gave them. state: DISPATCHED, FAILED or RETRYABLE. reference, response_code, error_code, error_message: kept in the ledger. latency_ms: milliseconds, not negative. retry_delay: with RETRYABLE only, from now; NULL = the queue's backoff. At the ceiling RETRYABLE is recorded as FAILED, with error_code RETRIES_EXHAUSTED unless one is given.
 Errors: P7002 the lease is lost (DETAIL: how); P7001 the ledger has a terminal attempt already; P7003 a state that completion may not record; 22004 and 22023 bad arguments.
 Locks: the pending row, until the end of the transaction; a stale token is refused before any lock. Never waits for a producer.
 Cost: two or three index entries; does not grow with the tables.$$;

@@ -31,24 +31,74 @@ judge_lease(PendingRow *row, const core::Uuid &token, const text *worker)
 
 namespace {
 
-const char *
-how_it_was_lost(const Holding &holding, const Recorded &recorded)
+struct Loss {
+	const char *detail;
+	const char *hint;
+};
+
+constexpr char drop_it[] = "Do not report this try again: another claim delivers the message.";
+
+bool
+message_exists(Call *call, const core::Uuid &id)
 {
-	if (holding.held == Held::expired)
-		return psprintf("The lease expired at %s.", timestamptz_to_str(holding.row->lease_expires_at));
-	if (holding.held == Held::other_worker)
-		return psprintf("The lease belongs to worker \"%s\".", shown(holding.row->claimed_by));
+	Probe *probe = probe_id(leaf_of(call, messages_shape, id, reads), id);
+	bool found = next_settled(probe, ForwardScanDirection);
+
+	rest_probe(probe);
+	return found;
+}
+
+Loss
+loss_recorded(const Recorded &recorded)
+{
 	if (recorded.cancelled)
-		return psprintf("It was cancelled, as attempt %d.", recorded.attempt_no);
+		return {psprintf("It was cancelled, as attempt %d.", recorded.attempt_no), "Do not report this try again."};
 	if (recorded.state == core::Record::zombie_requeue)
-		return psprintf("The lease expired and was recorded as attempt %d under this very token.", recorded.attempt_no);
+		return {
+			psprintf("The lease expired and was recorded as attempt %d under this very token.", recorded.attempt_no),
+			drop_it};
+	return {psprintf("It was completed as attempt %d (%s) under this very token.", recorded.attempt_no,
+					 core::name(recorded.state)),
+			"The report is recorded: go on with the next message."};
+}
+
+Loss
+loss_of_what_is_not_pending(Call *call, const core::Uuid &id)
+{
+	Recorded end = recorded_end(call, id);
+
+	if (end.cancelled)
+		return loss_recorded(end);
+	if (end.attempt_no > 0)
+		return {
+			psprintf("It has ended, as attempt %d (%s) under another lease.", end.attempt_no, core::name(end.state)),
+			"Do not report this try again."};
+	if (message_exists(call, id))
+		return {"It is neither pending nor ended.", "Have an operator call outbox.restore_pending()."};
+	return {"There is no message of this outbox_id: it never existed, or its partition was retired.",
+			"Report outbox_id and lease_token as claim returned them."};
+}
+
+Loss
+how_it_was_lost(Call *call, const Holding &holding, const core::Uuid &id, const core::Uuid &token)
+{
+	Recorded recorded;
+
+	if (holding.held == Held::expired)
+		return {psprintf("The lease expired at %s.", timestamptz_to_str(holding.row->lease_expires_at)),
+				"Do not report this try again: another claim delivers the message. Renew leases before they expire, or "
+				"claim with a longer one."};
+	if (holding.held == Held::other_worker)
+		return {psprintf("The lease belongs to worker \"%s\".", shown(holding.row->claimed_by)),
+				"Report with the worker_id that claimed the message."};
+	recorded = recorded_under(call, id, token);
 	if (recorded.attempt_no > 0)
-		return psprintf("It was completed as attempt %d (%s) under this very token.", recorded.attempt_no,
-						core::name(recorded.state));
+		return loss_recorded(recorded);
 	if (holding.held == Held::other_token)
-		return "The message is held under another token.";
-	return holding.row != nullptr ? "The lease is gone: the message is not leased."
-								  : "The lease is gone: the message is not pending.";
+		return {"The message is held under another token.", drop_it};
+	if (holding.row != nullptr)
+		return {"The message is pending and not leased.", drop_it};
+	return loss_of_what_is_not_pending(call, id);
 }
 
 } // namespace
@@ -56,14 +106,11 @@ how_it_was_lost(const Holding &holding, const Recorded &recorded)
 void
 raise_lease_lost(Call *call, const Holding &holding, const core::Uuid &id, const core::Uuid &token, const text *worker)
 {
-	Recorded recorded = recorded_under(call, id, token);
+	Loss loss = how_it_was_lost(call, holding, id, token);
 
 	ereport(ERROR, (errcode(ERRCODE_OUTBOX_LEASE_LOST),
 					errmsg("LEASE_LOST: worker \"%s\" does not hold message %s", shown(worker), shown(id)),
-					errdetail("%s", how_it_was_lost(holding, recorded)),
-					recorded.attempt_no > 0
-						? 0
-						: errhint("Do not report this try again: whoever holds the message now delivers it.")));
+					errdetail("%s", loss.detail), errhint("%s", loss.hint)));
 }
 
 Attempt

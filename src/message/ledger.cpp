@@ -152,32 +152,57 @@ next_attempt_no(const Tried &before, const core::Uuid &id)
 	return before.attempts + 1;
 }
 
+namespace {
+
+// The latest attempt that is meant: is_meant(leaf, slot, state).
+template <typename Meant>
 Recorded
-recorded_under(Call *call, const core::Uuid &id, const core::Uuid &token)
+find_attempt(Call *call, const core::Uuid &id, const Meant &is_meant)
 {
 	using namespace attempts_col;
 	Table *leaf = leaf_of(call, attempts_shape, id, inserts);
 	Recorded recorded = {};
-	Datum recorded_state = 0;
-	Probe *probe = probe_id(leaf, id);
+	Probe *probe;
 
+	// Looked up in the catalog before a page is pinned.
+	for (int i = static_cast<int>(core::Record::dispatched); i < core::records; i++)
+		state_datum(call, static_cast<core::Record>(i));
+	probe = probe_id(leaf, id);
 	while (recorded.attempt_no == 0 && next_settled(probe, BackwardScanDirection))
 	{
 		bool isnull;
-		Datum value = leaf->get(probe->slot, lease_token, &isnull);
+		core::Record found = state_of(call, leaf->get(probe->slot, state, &isnull));
+		Datum code;
 
-		if (isnull || !equal(to_uuid(value), token))
+		if (!is_meant(leaf, probe->slot, found))
 			continue;
-		recorded.attempt_no = DatumGetInt32(leaf->get(probe->slot, attempt_no, &isnull));
-		recorded_state = leaf->get(probe->slot, attempts_col::state, &isnull);
-		value = leaf->get(probe->slot, error_code, &isnull);
-		recorded.cancelled = !isnull && strcmp(TextDatumGetCString(value), cancelled_code) == 0;
+		recorded.attempt_no = attempt_no_in(leaf, probe->slot);
+		recorded.state = found;
+		code = leaf->get(probe->slot, error_code, &isnull);
+		recorded.cancelled = !isnull && strcmp(TextDatumGetCString(code), cancelled_code) == 0;
 	}
 	rest_probe(probe);
-	// It may have to be looked up in the catalog.
-	if (recorded.attempt_no > 0)
-		recorded.state = state_of(call, recorded_state);
 	return recorded;
+}
+
+} // namespace
+
+Recorded
+recorded_under(Call *call, const core::Uuid &id, const core::Uuid &token)
+{
+	return find_attempt(call, id, [&](const Table *leaf, TupleTableSlot *slot, core::Record) {
+		bool isnull;
+		Datum value = leaf->get(slot, attempts_col::lease_token, &isnull);
+
+		return !isnull && equal(to_uuid(value), token);
+	});
+}
+
+Recorded
+recorded_end(Call *call, const core::Uuid &id)
+{
+	return find_attempt(call, id,
+						[](const Table *, TupleTableSlot *, core::Record state) { return is_terminal(state); });
 }
 
 namespace {

@@ -58,6 +58,9 @@ struct Recorded {
 };
 Recorded recorded_under(Call *call, const core::Uuid &id, const core::Uuid &token);
 
+// The terminal attempt.
+Recorded recorded_end(Call *call, const core::Uuid &id);
+
 extern const char cancelled_code[];
 
 void append(Call *call, Attempt *const *attempts, int count);

@@ -142,6 +142,10 @@ queue_names_argument(FunctionCallInfo fcinfo, int arg, const char *default_name)
 	if (PG_ARGISNULL(arg) && default_name != nullptr)
 		return list_make1(cstring_to_text(default_name));
 	names = required_array(fcinfo, arg, "queues");
+	if (names.count == 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("queues must not be empty"),
+						default_name != nullptr ? errhint("Pass NULL for queue \"%s\".", default_name)
+												: errhint("Pass NULL for all queues.")));
 	for (int i = 0; i < names.count; i++)
 	{
 		text *name;

@@ -199,6 +199,8 @@ bad_report(const TryReport *report)
 		return "22004";
 	if (report->state == core::Record::zombie_requeue)
 		return "P7003";
+	if (report->has_delay && report->state != core::Record::retryable)
+		return "22023";
 	if (report->details.has_latency && report->details.latency_ms < 0)
 		return "22023";
 	return nullptr;
@@ -518,6 +520,11 @@ OUTBOX_FUNCTION(outbox_complete)
 						errmsg("INVALID_STATE: state must be DISPATCHED, FAILED or RETRYABLE, not %s",
 							   core::name(report.state)),
 						errdetail("A lost lease is recorded by claim and by outbox.repair_expired_leases.")));
+	if (report.has_delay && report.state != core::Record::retryable)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("retry_delay must be null with state %s", core::name(report.state)),
+						errdetail("%s ends the message.", core::name(report.state)),
+						errhint("Report RETRYABLE to have the message tried again.")));
 	settle(&call, &report, worker, true);
 	attempt = report.attempt;
 	append(&call, &attempt, 1);

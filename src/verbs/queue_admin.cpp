@@ -217,7 +217,9 @@ set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
 queue_in_use(const text *name, const char *detail)
 {
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE), errmsg("queue \"%s\" cannot be dropped", shown(name)),
-					errdetail("%s", detail), errhint("Pause it, let its messages end, then drop it.")));
+					errdetail("%s", detail),
+					errhint("Stop its producers, let workers finish its messages or end them with outbox.cancel, "
+							"then drop it.")));
 }
 
 // Committed or not yet, by anybody.

@@ -329,23 +329,18 @@ OUTBOX_FUNCTION(outbox_repair_expired_leases)
 	int batch_size = required_int(fcinfo, 0, "batch_size");
 	text *worker = worker_argument(fcinfo, 1);
 	RepairScan scan = {};
-	List *queues = NIL;
 	Call call;
 
 	check_at_least(batch_size, 1, "batch_size");
 	begin_results(fcinfo);
 	begin_call(&call, "repair_expired_leases()");
 	if (!PG_ARGISNULL(2))
-		queues = queues_named(&call, queue_names_argument(fcinfo, 2, nullptr));
-	if (PG_ARGISNULL(2) || queues != NIL)
-	{
-		scan.most = batch_size;
-		scan.by = worker;
-		scan.queues = queues;
-		scan.from = DT_NOBEGIN;
-		scan.result = fcinfo;
-		repair(&call, &scan);
-	}
+		scan.queues = queues_named(&call, queue_names_argument(fcinfo, 2, nullptr));
+	scan.most = batch_size;
+	scan.by = worker;
+	scan.from = DT_NOBEGIN;
+	scan.result = fcinfo;
+	repair(&call, &scan);
 	end_call(&call);
 	return static_cast<Datum>(0);
 }

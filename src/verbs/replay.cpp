@@ -26,14 +26,8 @@ not_a_dead_letter(const core::Uuid &id, const char *detail)
 void
 require_dead_letter(Call *call, const core::Uuid &id)
 {
-	Table *leaf = leaf_of(call, attempts_shape, id, inserts);
-	core::Record state = core::Record::nothing;
-	Probe *probe = probe_id(leaf, id);
-	bool isnull;
+	core::Record state = recorded_end(call, id).state;
 
-	while (!is_terminal(state) && next_settled(probe, BackwardScanDirection))
-		state = state_of(call, leaf->get(probe->slot, attempts_col::state, &isnull));
-	rest_probe(probe);
 	if (state == core::Record::dispatched)
 		not_a_dead_letter(id, "It was delivered.");
 	if (state != core::Record::failed)

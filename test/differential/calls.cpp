@@ -248,8 +248,6 @@ random_queues(Random &random)
 	// A queue may come twice. The passing one may be unknown.
 	for (int n = random.between(1, 6); n > 0; n--)
 		names.push_back(quoted(random.chance(2) ? random.pick(passing_queues) : random.pick(queues)));
-	if (random.chance(2))
-		return "'{}'";
 	if (random.chance(10))
 		return "'[0:0]={plain}'::text[]";
 	return as_array(names, "text");
@@ -350,7 +348,7 @@ random_complete(Random &random, World &world)
 	maybe(30, "error_code", "'E1'");
 	maybe(30, "error_message", "'went wrong'");
 	maybe(30, "latency_ms", std::to_string(random.below(1000)));
-	maybe(50, "retry_delay", quoted(random.pick(delays)));
+	maybe(state == "RETRYABLE" ? 50 : 3, "retry_delay", quoted(random.pick(delays)));
 	use_up(world, lease.token);
 	remember(world, lease.token);
 	return call;
@@ -434,10 +432,16 @@ random_reports(Random &random, World &world, const std::string &function, const 
 				latencies[i] = "-1";
 				break;
 			case 3:
-				retry_delays[i] = "'-1 s'";
+				states[i] = "'RETRYABLE'", retry_delays[i] = "'-1 s'";
+				break;
+			case 4:
+				states[i] = "'FAILED'", latencies[i] = "NULL", retry_delays[i] = "'0'";
+				continue;
 		}
+		if (states[i] != "'RETRYABLE'")
+			retry_delays[i] = "NULL";
 		if (!items.ids[i] || !items.tokens[i])
-			states[i] = "'FAILED'", latencies[i] = "NULL", retry_delays[i] = "'0'";
+			states[i] = "'FAILED'", latencies[i] = "NULL", retry_delays[i] = "NULL";
 	}
 	maybe(100, "states", states, random.pick({"outbox.attempt_state", "text"}));
 	maybe(30, "refs", each([&] { return nullable("'ref'"); }), "text");
@@ -698,6 +702,7 @@ constexpr Bad bad[] = {
 	{"claim", "lease", "'0'"},
 	{"claim", "lease", "'-1 day'"},
 	{"claim", "lease", "'1 day -24 hours'"},
+	{"claim", "queues", "'{}'"},
 	{"claim", "queues", "'{plain,nowhere}'"},
 	{"claim", "queues", "'{plain,NULL}'"},
 	{"claim", "queues", "'{{plain},{numbered}}'"},
@@ -731,6 +736,7 @@ constexpr Bad bad[] = {
 	{"complete_and_claim", "batch_size", "NULL"},
 	{"complete_and_claim", "batch_size", "0"},
 	{"complete_and_claim", "lease", "'0'"},
+	{"complete_and_claim", "queues", "'{}'"},
 	{"complete_and_claim", "queues", "'{plain,nowhere}'"},
 	{"complete_and_claim", "queues", "'{plain,NULL}'"},
 	{"complete_and_claim", "queues", "'{{plain},{numbered}}'"},
@@ -752,6 +758,7 @@ constexpr Bad bad[] = {
 	{"repair_expired_leases", "batch_size", "0"},
 	{"repair_expired_leases", "worker_id", "NULL"},
 	{"repair_expired_leases", "worker_id", "''"},
+	{"repair_expired_leases", "queues", "'{}'"},
 	{"repair_expired_leases", "queues", "'{nowhere}'"},
 	{"repair_expired_leases", "queues", "'{NULL}'"},
 	{"repair_expired_leases", "queues", "'{{plain},{numbered}}'"},

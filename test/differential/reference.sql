@@ -223,7 +223,7 @@ DECLARE
 	name text;
 	seen text[] := '{}';
 BEGIN
-	PERFORM model.refuse_bad(array_ndims(queues) > 1);
+	PERFORM model.refuse_bad(array_ndims(queues) > 1 OR cardinality(queues) = 0);
 	PERFORM model.refuse_null(array_position(queues, NULL) IS NOT NULL);
 	FOREACH name IN ARRAY queues LOOP
 		PERFORM model.known_queue(name);
@@ -603,6 +603,7 @@ BEGIN
 	PERFORM model.refuse_null(outbox_id IS NULL OR lease_token IS NULL OR worker_id IS NULL OR state IS NULL);
 	PERFORM model.refuse_bad(worker_id = '' OR latency_ms < 0 OR retry_delay < '0' OR model.too_long(retry_delay));
 	IF state = 'ZOMBIE_REQUEUE' THEN PERFORM model.refuse('P7003', 'INVALID_STATE'); END IF;
+	PERFORM model.refuse_bad(state <> 'RETRYABLE' AND retry_delay IS NOT NULL);
 	p := model.lock_lease(outbox_id, lease_token, worker_id, true);
 	IF model.has_ended(outbox_id) THEN PERFORM model.refuse('P7001', 'ALREADY_TERMINAL'); END IF;
 	recorded := state;

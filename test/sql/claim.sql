@@ -66,7 +66,7 @@ SELECT event_type FROM outbox.claim('w', 4, queues => '{x, y}');
 SELECT count(*) FROM (VALUES ('d1', 'default'), ('d2', 'b')) v(m, q), LATERAL outbox.enqueue(m, '1', q);
 SELECT event_type FROM outbox.claim('w');
 SELECT event_type FROM outbox.claim('w', queues => '{b, b}');
-SELECT event_type FROM outbox.claim('w', queues => '{}');
+SELECT t.try($$SELECT outbox.claim('w', queues => '{}')$$);
 
 -- Scheduled: not before it is due.
 SELECT created FROM outbox.enqueue('scheduled', '1', deliver_at => clock_timestamp() + interval '1 hour');

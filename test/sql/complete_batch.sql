@@ -25,7 +25,7 @@ SELECT (SELECT event_type FROM outbox.messages m WHERE m.outbox_id = r.outbox_id
 FROM outbox.complete_batch('w',
 	ARRAY[:'i4', :'i2', :'i5', :'i1']::uuid[], ARRAY[:'t4', :'t2', :'t5', :'t1']::uuid[],
 	'{RETRYABLE, DISPATCHED, RETRYABLE, FAILED}',
-	'{r4, r2, NULL, r1}', '{c4, NULL, c5, c1}', '{NULL, e2, e5, e1}', '{m4, m2, m5, NULL}', '{4, NULL, 0, 1}', '{NULL, NULL, 1 hour, 1 hour}') r;
+	'{r4, r2, NULL, r1}', '{c4, NULL, c5, c1}', '{NULL, e2, e5, e1}', '{m4, m2, m5, NULL}', '{4, NULL, 0, 1}', '{NULL, NULL, 1 hour, NULL}') r;
 COMMIT;
 SELECT m.event_type, attempt_no, state, worker_id, reference, response_code, error_code, error_message, latency_ms, recorded_by,
 	completed_at IS NOT NULL AS completed, a.claimed_at IS NOT NULL AS claimed
@@ -45,20 +45,21 @@ SELECT count(*) FROM generate_series(1, 9) g, outbox.enqueue_and_claim('w', 'n' 
 SELECT t.expire('n2');
 INSERT INTO outbox.attempts (outbox_id, attempt_no, state, completed_at) VALUES (t.id('n3'), 1, 'DISPATCHED', clock_timestamp());
 WITH items(n, id, token, state, latency, delay) AS (VALUES
-	(1, t.id('n1'), t.token('n1'), 'DISPATCHED', 1, interval '0'),
+	(1, t.id('n1'), t.token('n1'), 'DISPATCHED', 1, NULL::interval),
 	(2, :'i4', :'t4', 'RETRYABLE', 1, '0'),
-	(3, :'i1', :'t1', 'DISPATCHED', 1, '0'),
-	(4, t.id('n2'), t.token('n2'), 'DISPATCHED', 1, '0'),
-	(5, t.id('n3'), t.token('n3'), 'DISPATCHED', 1, '0'),
+	(3, :'i1', :'t1', 'DISPATCHED', 1, NULL),
+	(4, t.id('n2'), t.token('n2'), 'DISPATCHED', 1, NULL),
+	(5, t.id('n3'), t.token('n3'), 'DISPATCHED', 1, NULL),
 	(6, t.id('n4'), t.token('n4'), 'ZOMBIE_REQUEUE', 1, '0'),
-	(7, t.id('n5'), t.token('n1'), 'DISPATCHED', 1, '0'),
-	(8, '00000000-0000-7000-8000-000000000001', t.token('n1'), 'DISPATCHED', 1, '0'),
-	(9, NULL, t.token('n1'), 'DISPATCHED', 1, '0'),
-	(10, t.id('n6'), NULL, 'DISPATCHED', 1, '0'),
+	(7, t.id('n5'), t.token('n1'), 'DISPATCHED', 1, NULL),
+	(8, '00000000-0000-7000-8000-000000000001', t.token('n1'), 'DISPATCHED', 1, NULL),
+	(9, NULL, t.token('n1'), 'DISPATCHED', 1, NULL),
+	(10, t.id('n6'), NULL, 'DISPATCHED', 1, NULL),
 	(11, t.id('n6'), t.token('n6'), NULL, 1, '0'),
-	(12, t.id('n7'), t.token('n7'), 'DISPATCHED', -1, '0'),
+	(12, t.id('n7'), t.token('n7'), 'DISPATCHED', -1, NULL),
 	(13, t.id('n8'), t.token('n8'), 'RETRYABLE', 1, '-1 s'),
-	(14, t.id('n9'), t.token('n9'), 'RETRYABLE', NULL, NULL)),
+	(14, t.id('n9'), t.token('n9'), 'RETRYABLE', NULL, NULL),
+	(15, t.id('n6'), t.token('n6'), 'FAILED', 1, '0')),
 arrays AS (
 	SELECT array_agg(id::uuid ORDER BY n) AS ids, array_agg(token::uuid ORDER BY n) AS tokens, array_agg(state::outbox.attempt_state ORDER BY n) AS states,
 		array_agg(latency ORDER BY n) AS latencies, array_agg(delay ORDER BY n) AS delays

@@ -31,7 +31,7 @@ CREATE FUNCTION report(state text) RETURNS TABLE (n int, attempt_no int, recorde
 	SELECT h.payload::int, r.attempt_no, r.recorded, r.error
 	FROM (SELECT array_agg(outbox_id ORDER BY ordinality) ids, array_agg(lease_token ORDER BY ordinality) tokens FROM held) a,
 		outbox.complete_batch('w', ids, tokens, array_fill(state::outbox.attempt_state, ARRAY[cardinality(ids)]),
-			retry_delays => array_fill(interval '0', ARRAY[cardinality(ids)])) WITH ORDINALITY r
+			retry_delays => array_fill(CASE state WHEN 'RETRYABLE' THEN interval '0' END, ARRAY[cardinality(ids)])) WITH ORDINALITY r
 	JOIN held h ON h.outbox_id = r.outbox_id ORDER BY r.ordinality
 $$;
 SELECT count(*), min(n), max(n), attempt_no, recorded, error FROM report('RETRYABLE') GROUP BY 4, 5, 6;

@@ -78,7 +78,7 @@ UPDATE outbox.pending SET lease_expires_at = clock_timestamp() - interval '1 s' 
 SELECT outbox.pause('a');
 SELECT count(*) FROM outbox.repair_expired_leases(3, queues => '{b}');
 SELECT queue, count(*) FROM outbox.operational_status WHERE state = 'expired' GROUP BY 1 ORDER BY 1;
-SELECT count(*) FROM outbox.repair_expired_leases(queues => '{}');
+SELECT t.try($$SELECT outbox.repair_expired_leases(queues => '{}')$$);
 SELECT count(*) FROM outbox.repair_expired_leases(queues => '{a, a}');
 SELECT count(*) FROM outbox.repair_expired_leases();
 SELECT count(*) FROM outbox.attempts a JOIN outbox.messages m USING (outbox_id) WHERE m.queue IN ('a', 'b');

@@ -21,7 +21,8 @@ CREATE FUNCTION t.did() RETURNS SETOF text LANGUAGE sql AS $$
 $$;
 CREATE FUNCTION t.finish(state outbox.attempt_state, VARIADIC types text[]) RETURNS bigint LANGUAGE sql AS $$
 	SELECT count(*) FROM outbox.claim('w', 100, queues => '{default, n}') c
-	CROSS JOIN LATERAL outbox.complete(c.outbox_id, c.lease_token, 'w', CASE WHEN c.event_type = ANY (types) THEN state ELSE 'RETRYABLE' END, retry_delay => '0') r
+	CROSS JOIN LATERAL outbox.complete(c.outbox_id, c.lease_token, 'w', CASE WHEN c.event_type = ANY (types) THEN state ELSE 'RETRYABLE' END,
+		retry_delay => CASE WHEN NOT c.event_type = ANY (types) THEN interval '0' END) r
 	WHERE r.recorded <> 'RETRYABLE'
 $$;
 CREATE VIEW t.leaves AS

@@ -77,7 +77,7 @@ $node->safe_psql('postgres', q{
 	CREATE FUNCTION finish(w int, n int, state int, delay int) RETURNS void LANGUAGE sql AS $$
 		SELECT outbox.complete_batch(w::text, ids, tokens,
 			array_fill((ARRAY['DISPATCHED', 'FAILED', 'RETRYABLE'])[state], ARRAY[cardinality(ids)])::outbox.attempt_state[],
-			retry_delays => array_fill(make_interval(secs => delay * 0.001), ARRAY[cardinality(ids)]))
+			retry_delays => array_fill(CASE state WHEN 3 THEN make_interval(secs => delay * 0.001) END, ARRAY[cardinality(ids)]))
 		FROM let_go(w::text, n) $$;
 	CREATE FUNCTION give_back(w text, n int, delay int) RETURNS void LANGUAGE sql AS $$
 		SELECT outbox.release(w, ids, tokens, make_interval(secs => delay * 0.001)) FROM let_go(w, n) $$;

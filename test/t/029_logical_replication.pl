@@ -29,7 +29,7 @@ sub work
 	$publisher->safe_psql('source', q{
 		WITH held AS MATERIALIZED (SELECT *, row_number() OVER () AS n FROM outbox.claim('w', 20, queues => ARRAY['numbered', 'default'])), these AS MATERIALIZED (
 			SELECT array_agg(outbox_id) AS ids, array_agg(lease_token) AS tokens, array_agg((ARRAY['DISPATCHED', 'RETRYABLE', 'FAILED'])[1 + n % 3]) AS states,
-				array_agg(interval '0') AS delays
+				array_agg(CASE n % 3 WHEN 1 THEN interval '0' END) AS delays
 			FROM held)
 		SELECT count(c.attempt_no) FROM these, outbox.complete_batch('w', ids, tokens, states, retry_delays => delays) c;
 		SELECT outbox.enqueue_and_claim('gone', 'gone', '1', lease => '1 ms');

@@ -198,7 +198,7 @@ BEGIN
 	PERFORM outbox.complete(event.outbox_id, event.lease_token, p_processor_id,
 		CASE WHEN p_success THEN 'DISPATCHED' ELSE 'RETRYABLE' END,
 		error_message => p_error,
-		retry_delay => make_interval(secs => 2 ^ least(event.failures, 10)));
+		retry_delay => CASE WHEN NOT p_success THEN make_interval(secs => 2 ^ least(event.failures, 10)) END);
 END
 $function$;
 COMMENT ON FUNCTION m10_recovery.complete_outbox_event(bigint, text, boolean, text) IS

@@ -247,7 +247,7 @@ BEGIN
 	RETURN QUERY
 		SELECT c.attempt_no
 		FROM outbox.complete(p_outbox_id, p_lease_token, p_worker_id, p_state, p_rail_reference, p_rail_code, p_error_code, p_error_message,
-			p_latency_ms, make_interval(secs => p_retry_delay_seconds)) c;
+			p_latency_ms, CASE WHEN p_state::text = 'RETRYABLE' THEN make_interval(secs => p_retry_delay_seconds) END) c;
 END
 $$;
 COMMENT ON FUNCTION complete_outbox_attempt(uuid, uuid, text, outbox_attempt_state, text, text, text, text, integer, integer) IS
