@@ -31,12 +31,18 @@ BEGIN
 			('outbox_readonly', 'outbox: reads tables and views'),
 			('outbox_auditor', 'outbox: reads tables and views')) AS v(name, meaning)
 	LOOP
-		SELECT rolcanlogin, rolsuper, rolcreaterole, rolbypassrls INTO existing
-		FROM pg_catalog.pg_roles WHERE rolname = wanted.name;
-		IF NOT FOUND THEN
-			EXECUTE pg_catalog.format('CREATE ROLE %I NOLOGIN', wanted.name);
-			EXECUTE pg_catalog.format('COMMENT ON ROLE %I IS %L', wanted.name, wanted.meaning);
-		ELSIF existing.rolcanlogin OR existing.rolsuper OR existing.rolcreaterole OR existing.rolbypassrls THEN
+		LOOP
+			SELECT rolcanlogin, rolsuper, rolcreaterole, rolbypassrls INTO existing
+			FROM pg_catalog.pg_roles WHERE rolname = wanted.name;
+			EXIT WHEN FOUND;
+			BEGIN
+				EXECUTE pg_catalog.format('CREATE ROLE %I NOLOGIN', wanted.name);
+				EXECUTE pg_catalog.format('COMMENT ON ROLE %I IS %L', wanted.name, wanted.meaning);
+			EXCEPTION WHEN unique_violation OR duplicate_object THEN
+				NULL;	-- made in another database meanwhile: look at it
+			END;
+		END LOOP;
+		IF existing.rolcanlogin OR existing.rolsuper OR existing.rolcreaterole OR existing.rolbypassrls THEN
 			RAISE EXCEPTION 'role "%" exists and has more rights than the extension may build on', wanted.name
 				USING ERRCODE = 'invalid_role_specification',
 					DETAIL = 'It can log in, is a superuser, or has CREATEROLE or BYPASSRLS.',

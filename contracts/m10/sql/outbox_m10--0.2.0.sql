@@ -16,12 +16,18 @@ DO LANGUAGE plpgsql $roles$
 DECLARE
 	existing record;
 BEGIN
-	SELECT rolcanlogin, rolsuper, rolcreaterole, rolbypassrls INTO existing
-	FROM pg_catalog.pg_roles WHERE rolname = 'm10_recovery_owner';
-	IF NOT FOUND THEN
-		CREATE ROLE m10_recovery_owner NOLOGIN;
-		COMMENT ON ROLE m10_recovery_owner IS 'owns all objects of the extension outbox_m10';
-	ELSIF existing.rolcanlogin OR existing.rolsuper OR existing.rolcreaterole OR existing.rolbypassrls THEN
+	LOOP
+		SELECT rolcanlogin, rolsuper, rolcreaterole, rolbypassrls INTO existing
+		FROM pg_catalog.pg_roles WHERE rolname = 'm10_recovery_owner';
+		EXIT WHEN FOUND;
+		BEGIN
+			CREATE ROLE m10_recovery_owner NOLOGIN;
+			COMMENT ON ROLE m10_recovery_owner IS 'owns all objects of the extension outbox_m10';
+		EXCEPTION WHEN unique_violation OR duplicate_object THEN
+			NULL;	-- made in another database meanwhile: look at it
+		END;
+	END LOOP;
+	IF existing.rolcanlogin OR existing.rolsuper OR existing.rolcreaterole OR existing.rolbypassrls THEN
 		RAISE EXCEPTION 'role "m10_recovery_owner" exists and has more rights than the extension may build on'
 			USING ERRCODE = 'invalid_role_specification',
 				DETAIL = 'It can log in, is a superuser, or has CREATEROLE or BYPASSRLS.',
@@ -32,7 +38,13 @@ $roles$;
 
 -- Memberships rather than grants on the core's objects: those would outlive this
 -- extension there, and a dump made after the role was dropped would still name it.
-GRANT outbox_ingest, outbox_executor, outbox_readonly TO m10_recovery_owner;
+DO LANGUAGE plpgsql $grant$
+BEGIN
+	GRANT outbox_ingest, outbox_executor, outbox_readonly TO m10_recovery_owner;
+EXCEPTION WHEN unique_violation THEN	-- granted in another database meanwhile
+	GRANT outbox_ingest, outbox_executor, outbox_readonly TO m10_recovery_owner;
+END
+$grant$;
 
 CREATE SCHEMA m10_recovery;
 COMMENT ON SCHEMA m10_recovery IS 'the m10 interface over outbox: events are the messages of queue m10, known by bigint ids';

@@ -30,12 +30,18 @@ BEGIN
 			('symphony_readonly', 'outbox_payment: reads the views'),
 			('symphony_auditor', 'outbox_payment: reads the views')) AS v(name, meaning)
 	LOOP
-		SELECT rolcanlogin, rolsuper, rolcreaterole, rolbypassrls INTO existing
-		FROM pg_catalog.pg_roles WHERE rolname = wanted.name;
-		IF NOT FOUND THEN
-			EXECUTE pg_catalog.format('CREATE ROLE %I NOLOGIN', wanted.name);
-			EXECUTE pg_catalog.format('COMMENT ON ROLE %I IS %L', wanted.name, wanted.meaning);
-		ELSIF existing.rolcanlogin OR existing.rolsuper OR existing.rolcreaterole OR existing.rolbypassrls THEN
+		LOOP
+			SELECT rolcanlogin, rolsuper, rolcreaterole, rolbypassrls INTO existing
+			FROM pg_catalog.pg_roles WHERE rolname = wanted.name;
+			EXIT WHEN FOUND;
+			BEGIN
+				EXECUTE pg_catalog.format('CREATE ROLE %I NOLOGIN', wanted.name);
+				EXECUTE pg_catalog.format('COMMENT ON ROLE %I IS %L', wanted.name, wanted.meaning);
+			EXCEPTION WHEN unique_violation OR duplicate_object THEN
+				NULL;	-- made in another database meanwhile: look at it
+			END;
+		END LOOP;
+		IF existing.rolcanlogin OR existing.rolsuper OR existing.rolcreaterole OR existing.rolbypassrls THEN
 			RAISE EXCEPTION 'role "%" exists and has more rights than the extension may build on', wanted.name
 				USING ERRCODE = 'invalid_role_specification',
 					DETAIL = 'It can log in, is a superuser, or has CREATEROLE or BYPASSRLS.',
@@ -48,7 +54,13 @@ $roles$;
 -- Memberships, not grants on the core's functions: a grant made by this script would
 -- stay in the core's initial rights after this extension and the role are gone.
 -- outbox_operator is there for take_number alone.
-GRANT outbox_ingest, outbox_executor, outbox_readonly, outbox_operator TO symphony_control;
+DO LANGUAGE plpgsql $grant$
+BEGIN
+	GRANT outbox_ingest, outbox_executor, outbox_readonly, outbox_operator TO symphony_control;
+EXCEPTION WHEN unique_violation THEN	-- granted in another database meanwhile
+	GRANT outbox_ingest, outbox_executor, outbox_readonly, outbox_operator TO symphony_control;
+END
+$grant$;
 
 ---------------------------------------------------------------- type
 
