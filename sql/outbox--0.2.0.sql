@@ -264,7 +264,7 @@ CREATE TABLE outbox.pending (
 	max_attempts integer,
 	next_attempt_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-	claimed_by text,
+	claimed_by text COLLATE "C",
 	claimed_at timestamptz,
 	lease_token uuid,
 	lease_expires_at timestamptz,
