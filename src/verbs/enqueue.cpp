@@ -17,7 +17,9 @@ require_membership(const char *role)
 	if (!has_privs_of_role(GetUserId(), get_role_oid(role, false)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("permission denied for function enqueue_and_claim"),
-				 errdetail("It enqueues and claims: it takes membership in outbox_ingest and outbox_executor.")));
+				 errdetail("It enqueues and claims, and role \"%s\" is not a member of %s.",
+						   GetUserNameFromId(GetUserId(), false), role),
+				 errhint("GRANT %s TO \"%s\".", role, GetUserNameFromId(GetUserId(), false))));
 }
 
 // The arguments that both functions have, beginning at `first`; from
