@@ -1,11 +1,11 @@
--- The fixture of bench/views, and how a plan is read. psql variables: pending (rows), seed.
+-- The fixture of bench/views, and how a plan is read. psql variables: pending (rows), dead (share of the ended), seed.
 --
 -- What is spread, and how: of the pending messages 40 % are payments, 30 % events of m10, 20 %
 -- of the queue default, 10 % of ten other queues; 20,000 participants, of whom a few have
 -- most; enqueued over the last 14 days, so that they lie in the DEFAULT partition and in the
 -- present one; a fifth scheduled, the others due; one of a thousand leased, by 50 workers,
 -- a tenth of these leases lost; a tenth has failed before, once to three times. A fifth as
--- many have ended, one of 200 as a dead letter. One event of a hundred has no id yet.
+-- many have ended, a share of them as dead letters. One event of a hundred has no id yet.
 \set ON_ERROR_STOP 1
 \set QUIET 1
 SET client_min_messages = warning;
@@ -27,7 +27,7 @@ SELECT n, n > :pending AS ended,
 	random() < 0.1 AS lost,
 	random() < 0.2 AS scheduled,
 	CASE WHEN random() < 0.1 THEN 1 + floor(3 * random())::int ELSE 0 END AS attempts,
-	CASE WHEN random() < 0.005 THEN 'FAILED' ELSE 'DISPATCHED' END AS outcome
+	CASE WHEN random() < :dead THEN 'FAILED' ELSE 'DISPATCHED' END AS outcome
 FROM (
 	SELECT n, floor(100 * random()) AS k, md5(random()::text || n) AS h, created_at,
 		lpad(to_hex((1000 * extract(epoch FROM created_at))::bigint), 12, '0') AS ms
@@ -52,6 +52,7 @@ INSERT INTO outbox.attempts (outbox_id, attempt_no, state, worker_id, claimed_at
 SELECT outbox_id, no, CASE WHEN no > attempts THEN outcome ELSE 'RETRYABLE' END::outbox.attempt_state, 'worker ' || n % 50, created_at,
 	CASE WHEN no > attempts THEN created_at END, 10, CASE WHEN no <= attempts OR outcome = 'FAILED' THEN 'E' END
 FROM fixture CROSS JOIN LATERAL generate_series(1, attempts + ended::int) no ORDER BY outbox_id, no;
+INSERT INTO outbox.dead (outbox_id, queue, died_at) SELECT outbox_id, queue, created_at FROM fixture WHERE ended AND outcome = 'FAILED';
 INSERT INTO m10_recovery.event_ids (outbox_id) SELECT outbox_id FROM fixture WHERE queue = 'm10' AND n % 100 <> 0 ORDER BY outbox_id;
 INSERT INTO outbox.key_numbers
 SELECT outbox.key_digest('payment', participant), count(*), 'payment', participant, (array_agg(outbox_id))[1] FROM fixture WHERE queue = 'payment' GROUP BY participant;
@@ -139,6 +140,8 @@ FROM asked, (VALUES
 	('count: supervisor, dead letters', 'SELECT dlq_depth FROM supervisor_outbox_status'),
 	('count: supervisor, all', 'SELECT * FROM supervisor_outbox_status'),
 	('count: core status', 'SELECT * FROM outbox.status'),
+	('count: a scrape', 'SELECT outbox.prometheus()'),
+	('core: dead letters of a queue, ten', 'SELECT * FROM outbox.dead_letters WHERE queue = ''payment'' LIMIT 10'),
 	('count: sequences', 'SELECT * FROM participant_outbox_sequences'),
 	('count: events not done', 'SELECT count(*) FROM m10_recovery.outbox WHERE process_after IS NOT NULL'),
 	('count: events held', 'SELECT count(*) FROM m10_recovery.outbox WHERE claimed_by IS NOT NULL')) q(kind, query);

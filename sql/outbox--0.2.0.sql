@@ -350,6 +350,29 @@ COMMENT ON COLUMN outbox.replays.created_at IS 'when';
 COMMENT ON CONSTRAINT replays_pkey ON outbox.replays IS 'a dead letter is replayed at most once';
 COMMENT ON INDEX outbox.replays_pkey IS 'a dead letter is replayed at most once';
 
+CREATE TABLE outbox.dead (
+	outbox_id uuid NOT NULL,
+	queue text COLLATE "C" NOT NULL,
+	died_at timestamptz NOT NULL,
+	acknowledged_at timestamptz,
+	acknowledged_by text,
+	reason text,
+	CONSTRAINT dead_pkey PRIMARY KEY (outbox_id),
+	CONSTRAINT dead_acknowledgement_is_whole CHECK (pg_catalog.num_nulls(acknowledged_at, acknowledged_by, reason) IN (0, 3))
+);
+CREATE INDEX dead_open ON outbox.dead (queue) WHERE acknowledged_at IS NULL;
+COMMENT ON TABLE outbox.dead IS 'The dead letters: a row for each message that ended as FAILED and was not replayed. The functions write it in the transaction that ends or replays the message; what they died of is in the ledger.';
+COMMENT ON COLUMN outbox.dead.outbox_id IS 'the message';
+COMMENT ON COLUMN outbox.dead.queue IS 'its queue';
+COMMENT ON COLUMN outbox.dead.died_at IS 'when its terminal attempt was written';
+COMMENT ON COLUMN outbox.dead.acknowledged_at IS 'when acknowledge_dead was called for it; NULL = it waits for a decision';
+COMMENT ON COLUMN outbox.dead.acknowledged_by IS 'the role that called';
+COMMENT ON COLUMN outbox.dead.reason IS 'what the caller said';
+COMMENT ON CONSTRAINT dead_pkey ON outbox.dead IS 'a message dies once';
+COMMENT ON INDEX outbox.dead_pkey IS 'a message dies once';
+COMMENT ON CONSTRAINT dead_acknowledgement_is_whole ON outbox.dead IS 'the three columns of an acknowledgement are all NULL or all set';
+COMMENT ON INDEX outbox.dead_open IS 'counts the dead letters of a queue that wait for a decision';
+
 CREATE TABLE outbox.retired_numbers (
 	outbox_id uuid NOT NULL,
 	sequence_id bigint NOT NULL,
@@ -415,6 +438,7 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.pending', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.idempotency_keys', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.key_numbers', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.replays', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.dead', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.retired_numbers', '');
 
 INSERT INTO outbox.queues (queue) VALUES ('default');
@@ -619,6 +643,13 @@ COMMENT ON FUNCTION outbox.restore_pending() IS
 $$Makes the messages that outbox.lost_messages() shows pending again, due now, and returns how many. What is pending or has ended is left alone, so that it may be called again. Messages of a queue that does not exist are left out: make the queue first.
 Errors: 25001 in a REPEATABLE READ or SERIALIZABLE transaction; 25006. Locks: SHARE UPDATE EXCLUSIVE on outbox.pending until the end of the transaction: another call, and VACUUM, wait or are waited for; claims and producers are not. drop_queue is refused meanwhile. Cost: that of lost_messages(), and three index entries a message.$$;
 
+CREATE FUNCTION outbox.acknowledge_dead(outbox_id uuid, reason text) RETURNS boolean
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_acknowledge_dead';
+COMMENT ON FUNCTION outbox.acknowledge_dead(uuid, text) IS
+$$Takes note of a dead letter: it no longer counts as dead and holds no partition. It can still be replayed.
+outbox_id: a dead letter. reason: what was decided, not empty; shown in outbox.dead_letters. Returns true, or false when it was acknowledged before, by whoever was first.
+Errors: P7005 no dead letter, or replayed; 22004, 22023 NULL or empty arguments. Locks: waits for another acknowledgement or a replay of the same message. Cost: one row.$$;
+
 CREATE FUNCTION outbox.backoff(queue text, attempt_no integer, outbox_id uuid DEFAULT NULL)
 RETURNS interval LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_backoff';
 COMMENT ON FUNCTION outbox.backoff(text, integer, uuid) IS
@@ -650,15 +681,39 @@ COMMENT ON COLUMN outbox.sequences.queue IS 'the queue';
 COMMENT ON COLUMN outbox.sequences.partition_key IS 'the partition key';
 COMMENT ON COLUMN outbox.sequences.next_sequence_id IS 'the number that the next message will carry; NULL = there is none left';
 
+CREATE FUNCTION outbox.message_facts(outbox_id uuid, OUT event_id uuid, OUT event_type text, OUT aggregate_type text,
+	OUT aggregate_id text, OUT partition_key text, OUT sequence_id bigint, OUT routing_key text, OUT replay_of uuid, OUT created_at timestamptz)
+LANGUAGE c STABLE STRICT PARALLEL RESTRICTED COST 1 AS 'MODULE_PATHNAME', 'outbox_message';
+COMMENT ON FUNCTION outbox.message_facts(uuid) IS
+$$The columns of outbox.messages of these names, of one message, but not its payload; NULL when there is none. The views call it.
+outbox_id: the message. Errors: 55000 its partition is missing or lacks its primary key. Locks: ACCESS SHARE on the one partition. Cost: one look-up, however many partitions there are.$$;
+
+CREATE FUNCTION outbox.message_body(outbox_id uuid, OUT payload jsonb, OUT payload_bytes bytea, OUT content_type text, OUT headers jsonb)
+LANGUAGE c STABLE STRICT PARALLEL RESTRICTED COST 1 AS 'MODULE_PATHNAME', 'outbox_message';
+COMMENT ON FUNCTION outbox.message_body(uuid) IS
+$$Payload, as JSON or bytes, and headers of one message; NULL when there is none. The views call it.
+outbox_id: the message. Errors and locks as outbox.message_facts. Cost: one look-up, and reading the payload.$$;
+
+CREATE FUNCTION outbox.last_attempt(outbox_id uuid, OUT attempt_no integer, OUT state outbox.attempt_state, OUT worker_id text,
+	OUT response_code text, OUT error_code text, OUT error_message text, OUT recorded_by text, OUT created_at timestamptz)
+LANGUAGE c STABLE STRICT PARALLEL RESTRICTED COST 1 AS 'MODULE_PATHNAME', 'outbox_last_attempt';
+COMMENT ON FUNCTION outbox.last_attempt(uuid) IS
+$$The columns of outbox.attempts of these names, of the last attempt of one message; NULL when there is none. The views call it.
+outbox_id: the message. Errors and locks as outbox.message_facts. Cost: one look-up.$$;
+
+-- In this view and the next, clock_timestamp() keeps the planner from merging the inner query into the outer one: each
+-- function is called once a row if one of its columns is asked for, and not at all if none is.
 CREATE VIEW outbox.dead_letters AS
-	SELECT a.outbox_id, m.queue, m.event_id, m.event_type, m.aggregate_type, m.aggregate_id, m.partition_key,
-		m.sequence_id, m.created_at, a.created_at AS died_at, a.error_code, a.error_message, a.response_code,
-		a.attempt_no AS attempts, a.worker_id, a.recorded_by, m.payload, m.headers, m.replay_of, m.payload_bytes, m.content_type
-	FROM outbox.attempts a
-	CROSS JOIN LATERAL (SELECT * FROM outbox.messages m WHERE m.outbox_id = a.outbox_id LIMIT 1) m
-	WHERE a.state = 'FAILED'
-		AND NOT EXISTS (SELECT 1 FROM outbox.replays r WHERE r.outbox_id = a.outbox_id);
-COMMENT ON VIEW outbox.dead_letters IS 'Messages that ended as FAILED and were not replayed. Found by an index of failures only: the cost does not grow with delivered history.';
+	SELECT d.outbox_id, d.queue, (d.m).event_id, (d.m).event_type, (d.m).aggregate_type, (d.m).aggregate_id, (d.m).partition_key,
+		(d.m).sequence_id, (d.m).created_at, d.died_at, (d.a).error_code, (d.a).error_message, (d.a).response_code,
+		(d.a).attempt_no AS attempts, (d.a).worker_id, (d.a).recorded_by, (d.b).payload, (d.b).headers, (d.m).replay_of, (d.b).payload_bytes, (d.b).content_type,
+		d.acknowledged_at, d.acknowledged_by, d.reason
+	FROM (
+		SELECT d.outbox_id, d.queue, d.died_at, d.acknowledged_at, d.acknowledged_by, d.reason,
+			outbox.message_facts(d.outbox_id) AS m, outbox.message_body(d.outbox_id) AS b, outbox.last_attempt(d.outbox_id) AS a,
+			pg_catalog.clock_timestamp() AS now
+		FROM outbox.dead d) d;
+COMMENT ON VIEW outbox.dead_letters IS 'Messages that ended as FAILED and were not replayed. Reads outbox.dead, and for each row that it shows its message and its last attempt, as far as their columns are asked for: delivered history and the number of partitions cost nothing.';
 COMMENT ON COLUMN outbox.dead_letters.outbox_id IS 'the message';
 COMMENT ON COLUMN outbox.dead_letters.queue IS 'its queue';
 COMMENT ON COLUMN outbox.dead_letters.event_id IS 'what consumers deduplicate on';
@@ -680,27 +735,30 @@ COMMENT ON COLUMN outbox.dead_letters.headers IS 'its headers';
 COMMENT ON COLUMN outbox.dead_letters.replay_of IS 'the dead letter that this one had replayed';
 COMMENT ON COLUMN outbox.dead_letters.payload_bytes IS 'the event; NULL = it is payload';
 COMMENT ON COLUMN outbox.dead_letters.content_type IS 'what the payload is';
+COMMENT ON COLUMN outbox.dead_letters.acknowledged_at IS 'when acknowledge_dead was called for it; NULL = it waits for a decision';
+COMMENT ON COLUMN outbox.dead_letters.acknowledged_by IS 'the role that called';
+COMMENT ON COLUMN outbox.dead_letters.reason IS 'what the caller said';
 
 CREATE VIEW outbox.operational_status AS
 	SELECT p.outbox_id, p.queue, p.priority, p.partition_key, p.sequence_id,
 		CASE
-			WHEN p.lease_expires_at > c.now THEN 'leased'
+			WHEN p.lease_expires_at > p.now THEN 'leased'
 			WHEN p.lease_expires_at IS NOT NULL THEN 'expired'
-			WHEN p.next_attempt_at > c.now THEN 'scheduled'
+			WHEN p.next_attempt_at > p.now THEN 'scheduled'
 			ELSE 'due'
 		END AS state,
 		p.attempt_count, p.max_attempts, p.next_attempt_at, p.created_at,
 		p.claimed_by, p.claimed_at, p.lease_expires_at,
-		CASE WHEN pg_catalog.isfinite(p.claimed_at) THEN extract(epoch FROM c.now - p.claimed_at)::double precision END AS lease_age_seconds,
-		CASE WHEN pg_catalog.isfinite(p.next_attempt_at) THEN p.next_attempt_at - c.now END AS time_to_due,
-		l.attempt_no AS last_attempt_no, l.state AS last_attempt_state,
-		l.error_code AS last_error_code, l.error_message AS last_error_message, l.created_at AS last_attempt_at
-	FROM outbox.pending p
-	CROSS JOIN LATERAL (SELECT pg_catalog.clock_timestamp() AS now, p.outbox_id) c
-	LEFT JOIN LATERAL (
-		SELECT a.* FROM outbox.attempts a WHERE a.outbox_id = p.outbox_id
-		ORDER BY a.attempt_no DESC LIMIT 1) l ON true;
-COMMENT ON VIEW outbox.operational_status IS 'One row a pending message: derived state (due, scheduled, leased, expired), its lease, its schedule and its last attempt. Costs one look-up a row read: filter it.';
+		CASE WHEN pg_catalog.isfinite(p.claimed_at) THEN extract(epoch FROM p.now - p.claimed_at)::double precision END AS lease_age_seconds,
+		CASE WHEN pg_catalog.isfinite(p.next_attempt_at) THEN p.next_attempt_at - p.now END AS time_to_due,
+		(p.a).attempt_no AS last_attempt_no, (p.a).state AS last_attempt_state,
+		(p.a).error_code AS last_error_code, (p.a).error_message AS last_error_message, (p.a).created_at AS last_attempt_at
+	FROM (
+		SELECT p.outbox_id, p.queue, p.priority, p.partition_key, p.sequence_id, p.attempt_count, p.max_attempts, p.next_attempt_at,
+			p.created_at, p.claimed_by, p.claimed_at, p.lease_expires_at, pg_catalog.clock_timestamp() AS now,
+			outbox.last_attempt(p.outbox_id) AS a
+		FROM outbox.pending p) p;
+COMMENT ON VIEW outbox.operational_status IS 'One row a pending message: derived state (due, scheduled, leased, expired), its lease, its schedule and its last attempt. Costs one look-up a row read if a column of the last attempt is asked for: filter it.';
 COMMENT ON COLUMN outbox.operational_status.outbox_id IS 'the message';
 COMMENT ON COLUMN outbox.operational_status.queue IS 'its queue';
 COMMENT ON COLUMN outbox.operational_status.priority IS '0 to 15, higher first';
@@ -722,41 +780,20 @@ COMMENT ON COLUMN outbox.operational_status.last_error_code IS 'with which code'
 COMMENT ON COLUMN outbox.operational_status.last_error_message IS 'with which message';
 COMMENT ON COLUMN outbox.operational_status.last_attempt_at IS 'when it was recorded';
 
--- The dead letters come by a subquery, once for all queues and only where they are asked for: from 16 on a join that
--- is not needed stays in the plan when the queue is given as a constant.
+CREATE FUNCTION outbox.queue_status(queue text)
+RETURNS TABLE (pending_count bigint, due_unleased_count bigint, leased_count bigint, expired_lease_count bigint,
+	scheduled_count bigint, dead_count bigint, oldest_due_age_seconds double precision,
+	oldest_pending_age_seconds double precision, counts text, counted_at timestamptz)
+LANGUAGE c VOLATILE STRICT PARALLEL RESTRICTED ROWS 1 AS 'MODULE_PATHNAME', 'outbox_queue_status';
+COMMENT ON FUNCTION outbox.queue_status(text) IS
+$$What a queue holds: the columns of outbox.status.
+queue: its name; one that does not exist holds nothing. Errors: 55000 an index of pending or dead is missing. Locks: ACCESS SHARE on pending and dead. Cost: reads at most outbox.count_limit entries of an index for each of five questions, whatever the backlog.$$;
+
 CREATE VIEW outbox.status AS
-	SELECT q.queue, q.paused,
-		coalesce(p.pending_count, 0) AS pending_count,
-		coalesce(p.due_unleased_count, 0) AS due_unleased_count,
-		coalesce(p.leased_count, 0) AS leased_count,
-		coalesce(p.expired_lease_count, 0) AS expired_lease_count,
-		coalesce(p.scheduled_count, 0) AS scheduled_count,
-		coalesce(((SELECT jsonb_object_agg(d.queue, d.dead_count) FROM (
-			SELECT l.queue, count(*) AS dead_count FROM outbox.dead_letters l GROUP BY l.queue) d) ->> q.queue)::bigint, 0) AS dead_count,
-		p.oldest_due_age_seconds,
-		p.oldest_pending_age_seconds
-	FROM outbox.queues q
-	LEFT JOIN (
-		SELECT s.queue,
-			count(*) AS pending_count,
-			count(*) FILTER (WHERE s.state = 'due') AS due_unleased_count,
-			count(*) FILTER (WHERE s.state = 'leased') AS leased_count,
-			count(*) FILTER (WHERE s.state = 'expired') AS expired_lease_count,
-			count(*) FILTER (WHERE s.state = 'scheduled') AS scheduled_count,
-			extract(epoch FROM min(s.now) - min(s.next_attempt_at) FILTER (WHERE s.state = 'due' AND pg_catalog.isfinite(s.next_attempt_at)))::double precision AS oldest_due_age_seconds,
-			extract(epoch FROM min(s.now) - min(s.created_at) FILTER (WHERE pg_catalog.isfinite(s.created_at)))::double precision AS oldest_pending_age_seconds
-		FROM (
-			SELECT p.queue, p.next_attempt_at, p.created_at, c.now,
-				CASE
-					WHEN p.lease_expires_at > c.now THEN 'leased'
-					WHEN p.lease_expires_at IS NOT NULL THEN 'expired'
-					WHEN p.next_attempt_at > c.now THEN 'scheduled'
-					ELSE 'due'
-				END AS state
-			FROM outbox.pending p
-			CROSS JOIN (SELECT pg_catalog.clock_timestamp() AS now OFFSET 0) c) s
-		GROUP BY s.queue) p USING (queue);
-COMMENT ON VIEW outbox.status IS 'One row a queue: what is pending, by state, and the dead letters. Counts read all of pending and all dead letters.';
+	SELECT q.queue, q.paused, s.pending_count, s.due_unleased_count, s.leased_count, s.expired_lease_count, s.scheduled_count,
+		s.dead_count, s.oldest_due_age_seconds, s.oldest_pending_age_seconds, s.counts, s.counted_at
+	FROM outbox.queues q CROSS JOIN LATERAL outbox.queue_status(q.queue) s;
+COMMENT ON VIEW outbox.status IS 'One row a queue: what is pending, by state, and the dead letters. Reads at most outbox.count_limit entries of a queue for each question; counts says what the numbers are where a queue has more.';
 COMMENT ON COLUMN outbox.status.queue IS 'the queue';
 COMMENT ON COLUMN outbox.status.paused IS 'nothing of it is claimed';
 COMMENT ON COLUMN outbox.status.pending_count IS 'messages without a terminal outcome';
@@ -764,9 +801,11 @@ COMMENT ON COLUMN outbox.status.due_unleased_count IS 'claimable now';
 COMMENT ON COLUMN outbox.status.leased_count IS 'held by a worker';
 COMMENT ON COLUMN outbox.status.expired_lease_count IS 'held by a worker that lost its lease';
 COMMENT ON COLUMN outbox.status.scheduled_count IS 'due later';
-COMMENT ON COLUMN outbox.status.dead_count IS 'ended as FAILED and not replayed';
+COMMENT ON COLUMN outbox.status.dead_count IS 'ended as FAILED, neither replayed nor acknowledged';
 COMMENT ON COLUMN outbox.status.oldest_due_age_seconds IS 'how long the oldest claimable message has been due; NULL = none';
-COMMENT ON COLUMN outbox.status.oldest_pending_age_seconds IS 'age of the oldest pending message; NULL = none';
+COMMENT ON COLUMN outbox.status.oldest_pending_age_seconds IS 'age of the oldest pending message, where counts is not exact the oldest that was read; NULL = none';
+COMMENT ON COLUMN outbox.status.counts IS 'exact: all was read. kept: more than outbox.count_limit; totals are those that commits keep since the worker counted, and how they divide into due and scheduled may be as of counted_at. at least: more than outbox.count_limit, and no totals are known';
+COMMENT ON COLUMN outbox.status.counted_at IS 'when the worker counted the queue last; NULL = not yet, or the library is not preloaded';
 
 ---------------------------------------------------------------- what the server counts, and its background workers
 
@@ -867,116 +906,72 @@ COMMENT ON COLUMN outbox.workers.repaired IS 'expired leases it took back';
 COMMENT ON COLUMN outbox.workers.unrepaired IS 'expired leases that it could not take back when it looked last';
 
 CREATE FUNCTION outbox.prometheus() RETURNS text
-LANGUAGE sql VOLATILE
+LANGUAGE sql VOLATILE SET jit = off
 BEGIN ATOMIC
-	WITH latency(place, le) AS (
-		-- the bounds of latency_histogram, in seconds
-		VALUES (1, '0.005'), (2, '0.01'), (3, '0.025'), (4, '0.05'), (5, '0.1'), (6, '0.25'), (7, '0.5'), (8, '1'), (9, '2.5'),
-			(10, '5'), (11, '10'), (12, '30'), (13, '+Inf')
-	), wakeup_delay(place, le) AS (
-		-- those of wakeup_delay_histogram
-		VALUES (1, '5e-05'), (2, '0.0001'), (3, '0.00025'), (4, '0.0005'), (5, '0.001'), (6, '0.0025'), (7, '0.005'), (8, '0.01'),
-			(9, '0.025'), (10, '0.1'), (11, '1'), (12, '+Inf')
-	), counted AS MATERIALIZED (
-		SELECT s.queue, 'queue="' || replace(replace(replace(s.queue, E'\\', E'\\\\'), '"', E'\\"'), E'\n', E'\\n') || '"' AS label,
-			s.paused, s.pending_count, s.due_unleased_count, s.leased_count, s.expired_lease_count, s.scheduled_count,
-			s.dead_count, s.oldest_pending_age_seconds, s.oldest_due_age_seconds,
-			c.enqueued, c.duplicates, c.claim_batches, c.claimed, c.dispatched, c.failed, c.retryable, c.zombie_requeue,
-			c.leases_lost, c.repaired, c.cancelled, c.notified, c.optimistic, c.optimistic_delivered, c.optimistic_retried,
-			c.optimistic_failed, c.optimistic_lost, c.latency_sum_ms, c.latency_histogram, c.wakeup_delay_sum_us,
-			c.wakeup_delay_histogram
+	WITH counted AS MATERIALIZED (
+		SELECT *
 		FROM outbox.status s JOIN outbox.stats c USING (queue)
-	), metric(name, type, help) AS (
-		VALUES
-		('pending_depth', 'gauge', 'Messages without a terminal outcome.'),
-		('pending_due', 'gauge', 'Pending messages that are due and not leased.'),
-		('pending_leased', 'gauge', 'Pending messages that a worker holds under a live lease.'),
-		('pending_expired', 'gauge', 'Pending messages whose lease has expired and was not yet repaired.'),
-		('pending_scheduled', 'gauge', 'Pending messages that are due later: delayed, or waiting for the next try.'),
-		('dead_letters', 'gauge', 'Messages that ended as FAILED and were not replayed.'),
-		('oldest_pending_age_seconds', 'gauge', 'Age of the oldest pending message; 0 when there is none.'),
-		('oldest_claimable_age_seconds', 'gauge', 'How long the longest waiting message that is due and not leased has been due; 0 when there is none.'),
-		('queue_paused', 'gauge', '1 while the queue is paused, so that nothing of it is claimed.'),
-		('worker_up', 'gauge', '1 when the background worker of this database runs.'),
-		('worker_failures', 'gauge', 'Failures in a row of the background worker of this database; 0 when it is well.'),
-		('worker_unrepaired_leases', 'gauge', 'Expired leases that the background worker could not repair when it looked last.'),
-		('notification_queue_usage_ratio', 'gauge', 'Share of the server''s notification queue that is in use.'),
-		('enqueued_total', 'counter', 'Messages written, replays included.'),
-		('duplicates_total', 'counter', 'Enqueues that were answered with an earlier message.'),
-		('claim_batches_total', 'counter', 'Claims that leased something of the queue.'),
-		('claimed_total', 'counter', 'Messages leased by claim.'),
-		('attempts_total', 'counter', 'Attempts recorded in the ledger, by state.'),
-		('lease_repairs_total', 'counter', 'Expired leases that repair took back.'),
-		('leases_lost_total', 'counter', 'Leases that expired and were recorded, whoever found them.'),
-		('cancelled_total', 'counter', 'Messages cancelled.'),
-		('notify_wakeups_total', 'counter', 'Notifications sent by the background worker.'),
-		('optimistic_sends_total', 'counter', 'Messages born leased to their producer, by enqueue_and_claim.'),
-		('optimistic_outcomes_total', 'counter', 'What became of the leases that messages were born with, by outcome.'),
-		('dispatch_latency_seconds', 'histogram', 'How long deliveries took, as the workers measured: latency_ms of the attempts that gave one.'),
-		('wakeup_delay_seconds', 'histogram', 'From the commit that made a message claimable to the notification by the background worker.')
-	), sample(name, suffix, queue, labels, place, value) AS (
-		SELECT v.name, '', c.queue, c.label, 0, v.value
+		CROSS JOIN LATERAL (
+			SELECT '{queue="' || replace(replace(replace(s.queue, E'\\', E'\\\\'), '"', E'\\"'), E'\n', E'\\n') || '"' AS labels) n
+		CROSS JOIN LATERAL (SELECT n.labels || '} ' AS l, n.labels || ',' AS l_) m
+	), worker AS (
+		SELECT count(w.pid) AS up, coalesce(sum(w.failures), 0) AS failures, coalesce(sum(w.unrepaired), 0) AS unrepaired
+		FROM outbox.workers w WHERE w.kind = 'worker' AND w.database = current_database()
+	), metric(queue, name, type, help, samples) AS (
+		-- Each metric, in this one list. A sample is what follows the name: suffix, labels and value.
+		SELECT c.queue, m.*
 		FROM counted c CROSS JOIN LATERAL (VALUES
-			('pending_depth', c.pending_count::text),
-			('pending_due', c.due_unleased_count::text),
-			('pending_leased', c.leased_count::text),
-			('pending_expired', c.expired_lease_count::text),
-			('pending_scheduled', c.scheduled_count::text),
-			('dead_letters', c.dead_count::text),
-			('oldest_pending_age_seconds', trim_scale(coalesce(c.oldest_pending_age_seconds, 0)::numeric)::text),
-			('oldest_claimable_age_seconds', trim_scale(coalesce(c.oldest_due_age_seconds, 0)::numeric)::text),
-			('queue_paused', c.paused::integer::text),
-			('enqueued_total', c.enqueued::text),
-			('duplicates_total', c.duplicates::text),
-			('claim_batches_total', c.claim_batches::text),
-			('claimed_total', c.claimed::text),
-			('lease_repairs_total', c.repaired::text),
-			('leases_lost_total', c.leases_lost::text),
-			('cancelled_total', c.cancelled::text),
-			('notify_wakeups_total', c.notified::text),
-			('optimistic_sends_total', c.optimistic::text)) v(name, value)
+			('pending_depth', 'gauge', 'Messages without a terminal outcome.', ARRAY[c.l || c.pending_count]),
+			('pending_due', 'gauge', 'Pending messages that are due and not leased.', ARRAY[c.l || c.due_unleased_count]),
+			('pending_leased', 'gauge', 'Pending messages that a worker holds under a live lease.', ARRAY[c.l || c.leased_count]),
+			('pending_expired', 'gauge', 'Pending messages whose lease has expired and was not yet repaired.', ARRAY[c.l || c.expired_lease_count]),
+			('pending_scheduled', 'gauge', 'Pending messages that are due later: delayed, or waiting for the next try.', ARRAY[c.l || c.scheduled_count]),
+			('dead_letters', 'gauge', 'Messages that ended as FAILED and were neither replayed nor acknowledged.', ARRAY[c.l || c.dead_count]),
+			('counts_exact', 'gauge', '1 when the gauges of the queue were counted, 0 when it holds too many: see outbox.status.', ARRAY[c.l || (c.counts = 'exact')::integer]),
+			('oldest_pending_age_seconds', 'gauge', 'Age of the oldest pending message; 0 when there is none.',
+				ARRAY[c.l || trim_scale(coalesce(c.oldest_pending_age_seconds, 0)::numeric)]),
+			('oldest_claimable_age_seconds', 'gauge', 'How long the longest waiting message that is due and not leased has been due; 0 when there is none.',
+				ARRAY[c.l || trim_scale(coalesce(c.oldest_due_age_seconds, 0)::numeric)]),
+			('queue_paused', 'gauge', '1 while the queue is paused, so that nothing of it is claimed.', ARRAY[c.l || c.paused::integer]),
+			('enqueued_total', 'counter', 'Messages written, replays included.', ARRAY[c.l || c.enqueued]),
+			('duplicates_total', 'counter', 'Enqueues that were answered with an earlier message.', ARRAY[c.l || c.duplicates]),
+			('claim_batches_total', 'counter', 'Claims that leased something of the queue.', ARRAY[c.l || c.claim_batches]),
+			('claimed_total', 'counter', 'Messages leased by claim.', ARRAY[c.l || c.claimed]),
+			('attempts_total', 'counter', 'Attempts recorded in the ledger, by state.',
+				ARRAY[c.l_ || 'state="DISPATCHED"} ' || c.dispatched, c.l_ || 'state="FAILED"} ' || c.failed,
+					c.l_ || 'state="RETRYABLE"} ' || c.retryable, c.l_ || 'state="ZOMBIE_REQUEUE"} ' || c.zombie_requeue]),
+			('lease_repairs_total', 'counter', 'Expired leases that repair took back.', ARRAY[c.l || c.repaired]),
+			('leases_lost_total', 'counter', 'Leases that expired and were recorded, whoever found them.', ARRAY[c.l || c.leases_lost]),
+			('cancelled_total', 'counter', 'Messages cancelled.', ARRAY[c.l || c.cancelled]),
+			('notify_wakeups_total', 'counter', 'Notifications sent by the background worker.', ARRAY[c.l || c.notified]),
+			('optimistic_sends_total', 'counter', 'Messages born leased to their producer, by enqueue_and_claim.', ARRAY[c.l || c.optimistic]),
+			('optimistic_outcomes_total', 'counter', 'What became of the leases that messages were born with, by outcome.',
+				ARRAY[c.l_ || 'outcome="delivered"} ' || c.optimistic_delivered, c.l_ || 'outcome="retried"} ' || c.optimistic_retried,
+					c.l_ || 'outcome="failed"} ' || c.optimistic_failed, c.l_ || 'outcome="lost"} ' || c.optimistic_lost]),
+			('dispatch_latency_seconds', 'histogram', 'How long deliveries took, as the workers measured: latency_ms of the attempts that gave one.',
+				ARRAY(
+					SELECT '_bucket' || c.l_ || 'le="' || b.le || '"} ' || (SELECT sum(n) FROM unnest(c.latency_histogram[:b.place]) n)
+					FROM unnest('{0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10,30,+Inf}'::text[]) WITH ORDINALITY b(le, place) ORDER BY b.place)
+				|| ARRAY['_sum' || c.l || trim_scale(c.latency_sum_ms / 1000.0), '_count' || c.l || (SELECT sum(n) FROM unnest(c.latency_histogram) n)]),
+			('wakeup_delay_seconds', 'histogram', 'From the commit that made a message claimable to the notification by the background worker.',
+				ARRAY(
+					SELECT '_bucket' || c.l_ || 'le="' || b.le || '"} ' || (SELECT sum(n) FROM unnest(c.wakeup_delay_histogram[:b.place]) n)
+					FROM unnest('{5e-05,0.0001,0.00025,0.0005,0.001,0.0025,0.005,0.01,0.025,0.1,1,+Inf}'::text[]) WITH ORDINALITY b(le, place) ORDER BY b.place)
+				|| ARRAY['_sum' || c.l || trim_scale(c.wakeup_delay_sum_us / 1000000.0), '_count' || c.l || (SELECT sum(n) FROM unnest(c.wakeup_delay_histogram) n)])
+			) m(name, type, help, samples)
 		UNION ALL
-		SELECT v.name, '', c.queue, c.label || ',' || v.label, v.place, v.value::text
-		FROM counted c CROSS JOIN LATERAL (VALUES
-			('attempts_total', 'state="DISPATCHED"', 1, c.dispatched),
-			('attempts_total', 'state="FAILED"', 2, c.failed),
-			('attempts_total', 'state="RETRYABLE"', 3, c.retryable),
-			('attempts_total', 'state="ZOMBIE_REQUEUE"', 4, c.zombie_requeue),
-			('optimistic_outcomes_total', 'outcome="delivered"', 1, c.optimistic_delivered),
-			('optimistic_outcomes_total', 'outcome="retried"', 2, c.optimistic_retried),
-			('optimistic_outcomes_total', 'outcome="failed"', 3, c.optimistic_failed),
-			('optimistic_outcomes_total', 'outcome="lost"', 4, c.optimistic_lost)) v(name, label, place, value)
-		UNION ALL
-		SELECT 'dispatch_latency_seconds', '_bucket', c.queue, c.label || ',le="' || b.le || '"', b.place,
-			(SELECT sum(n) FROM unnest(c.latency_histogram[:b.place]) n)::text
-		FROM counted c CROSS JOIN latency b
-		UNION ALL
-		SELECT 'wakeup_delay_seconds', '_bucket', c.queue, c.label || ',le="' || b.le || '"', b.place,
-			(SELECT sum(n) FROM unnest(c.wakeup_delay_histogram[:b.place]) n)::text
-		FROM counted c CROSS JOIN wakeup_delay b
-		UNION ALL
-		SELECT v.name, v.suffix, c.queue, c.label, v.place, v.value
-		FROM counted c CROSS JOIN LATERAL (VALUES
-			('dispatch_latency_seconds', '_sum', 100, trim_scale(c.latency_sum_ms / 1000.0)::text),
-			('dispatch_latency_seconds', '_count', 101, (SELECT sum(n) FROM unnest(c.latency_histogram) n)::text),
-			('wakeup_delay_seconds', '_sum', 100, trim_scale(c.wakeup_delay_sum_us / 1000000.0)::text),
-			('wakeup_delay_seconds', '_count', 101, (SELECT sum(n) FROM unnest(c.wakeup_delay_histogram) n)::text))
-			v(name, suffix, place, value)
-		UNION ALL
-		SELECT v.name, '', '', '', 0, v.value
-		FROM (
-			SELECT count(w.pid) AS up, coalesce(sum(w.failures), 0) AS failures, coalesce(sum(w.unrepaired), 0) AS unrepaired
-			FROM outbox.workers w WHERE w.kind = 'worker' AND w.database = current_database()) w
-		CROSS JOIN LATERAL (VALUES
-			('worker_up', w.up::text),
-			('worker_failures', w.failures::text),
-			('worker_unrepaired_leases', w.unrepaired::text),
-			('notification_queue_usage_ratio', trim_scale(pg_notification_queue_usage()::numeric)::text)) v(name, value)
+		SELECT '', m.*
+		FROM worker w CROSS JOIN LATERAL (VALUES
+			('worker_up', 'gauge', '1 when the background worker of this database runs.', ARRAY[' ' || w.up]),
+			('worker_failures', 'gauge', 'Failures in a row of the background worker of this database; 0 when it is well.', ARRAY[' ' || w.failures]),
+			('worker_unrepaired_leases', 'gauge', 'Expired leases that the background worker could not repair when it looked last.', ARRAY[' ' || w.unrepaired]),
+			('notification_queue_usage_ratio', 'gauge', 'Share of the server''s notification queue that is in use.',
+				ARRAY[' ' || trim_scale(pg_notification_queue_usage()::numeric)])
+			) m(name, type, help, samples)
 	), shown AS (
 		SELECT m.name, m.type, m.help,
-			string_agg('outbox_' || s.name || s.suffix || CASE s.labels WHEN '' THEN '' ELSE '{' || s.labels || '}' END || ' ' || s.value || chr(10),
-				'' ORDER BY s.queue, s.place) AS samples
-		FROM metric m JOIN sample s USING (name) GROUP BY m.name, m.type, m.help
+			string_agg('outbox_' || m.name || array_to_string(m.samples, chr(10) || 'outbox_' || m.name) || chr(10), '' ORDER BY m.queue) AS samples
+		FROM metric m GROUP BY m.name, m.type, m.help
 	)
 	SELECT string_agg('# HELP outbox_' || s.name || ' ' || s.help || chr(10) || '# TYPE outbox_' || s.name || ' ' || s.type || chr(10) || s.samples,
 		'' ORDER BY s.name)
@@ -984,7 +979,7 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION outbox.prometheus() IS
 $$What outbox.status, outbox.stats and outbox.workers show, in the text exposition format of Prometheus: gauges and counters by queue, of this database; times in seconds. Worker and notification queue have no label. An age is 0 where nothing waits; counters are all 0 when the library is not preloaded, and begin anew with the server and at reset_stats().
-No arguments, no errors. Takes no lock but those of reading. Cost: reads all of pending and all dead letters, as outbox.status does.$$;
+No arguments. Errors: 55000 as outbox.queue_status. Takes no lock but those of reading. Cost: about a millisecond a queue, whatever the backlog, as outbox.status.$$;
 
 ---------------------------------------------------------------- check
 
@@ -1055,6 +1050,8 @@ BEGIN ATOMIC
 			('outbox.idempotency_keys'::regclass::oid, true, 'primary key', '(digest)'),
 			('outbox.key_numbers'::regclass::oid, true, 'primary key', '(digest, upto)'),
 			('outbox.replays'::regclass::oid, true, 'primary key', '(outbox_id)'),
+			('outbox.dead'::regclass::oid, true, 'primary key', '(outbox_id)'),
+			('outbox.dead'::regclass::oid, false, 'dead_open', '(queue) WHERE (acknowledged_at IS NULL)'),
 			('outbox.retired_numbers'::regclass::oid, true, 'primary key', '(outbox_id)')
 	), wanted_checks(oid, name, definition) AS (
 		SELECT l.oid, n.name, n.definition
@@ -1071,7 +1068,9 @@ BEGIN ATOMIC
 			'(num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) = ANY (ARRAY[0, 4]))'),
 			('outbox.pending'::regclass::oid, 'pending_priority', '((priority >= 0) AND (priority <= 15))'),
 			('outbox.pending'::regclass::oid, 'pending_times_are_finite',
-				'(isfinite(next_attempt_at) AND isfinite(created_at) AND isfinite(claimed_at) AND isfinite(lease_expires_at))')
+				'(isfinite(next_attempt_at) AND isfinite(created_at) AND isfinite(claimed_at) AND isfinite(lease_expires_at))'),
+			('outbox.dead'::regclass::oid, 'dead_acknowledgement_is_whole',
+				'(num_nulls(acknowledged_at, acknowledged_by, reason) = ANY (ARRAY[0, 3]))')
 	), grants(object, owner, acl, is_core) AS (
 		SELECT o.oid::regclass::text, o.relowner, o.relacl, o.is_core FROM ours o
 		UNION ALL
@@ -1277,16 +1276,17 @@ GRANT EXECUTE ON FUNCTION
 	outbox.create_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer),
 	outbox.alter_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer),
 	outbox.drop_queue(text), outbox.pause(text), outbox.resume(text), outbox.take_number(text, text),
-	outbox.cancel(uuid, text, boolean), outbox.replay(uuid, timestamptz),
+	outbox.cancel(uuid, text, boolean), outbox.replay(uuid, timestamptz), outbox.acknowledge_dead(uuid, text),
 	outbox.backoff(text, integer, uuid), outbox.maintain(), outbox.state_diagram(), outbox.check(boolean), outbox.reset_stats(),
 	outbox.restore_pending()
 TO outbox_operator;
 
-GRANT EXECUTE ON FUNCTION outbox.queue_stats(), outbox.worker_status(), outbox.prometheus(), outbox.lost_messages()
+GRANT EXECUTE ON FUNCTION outbox.queue_stats(), outbox.worker_status(), outbox.prometheus(), outbox.lost_messages(), outbox.queue_status(text),
+	outbox.message_facts(uuid), outbox.message_body(uuid), outbox.last_attempt(uuid)
 TO outbox_operator, outbox_readonly, outbox_auditor;
 GRANT SELECT ON outbox.status, outbox.operational_status, outbox.dead_letters, outbox.stats, outbox.workers
 TO outbox_operator, outbox_readonly, outbox_auditor;
-GRANT SELECT ON outbox.queues, outbox.messages, outbox.pending, outbox.attempts
+GRANT SELECT ON outbox.queues, outbox.messages, outbox.pending, outbox.attempts, outbox.dead
 TO outbox_operator, outbox_readonly, outbox_auditor;
 
 ---------------------------------------------------------------- the first partitions

@@ -126,8 +126,28 @@ begin_at_lease_floor(FloorScan *scan)
 	return begin_at_floor(scan, database != nullptr ? &database->lease_floor : nullptr, lease_made, lease_removed);
 }
 
+TimestampTz
+due_floor(QueueSlot *slot, uint32 generation, const text *queue, int priority)
+{
+	const Entries *entries = find_entries(queue);
+	TimestampTz at = floor_at(&slot->due_floors[priority]);
+
+	pg_read_barrier();
+	if (pg_atomic_read_u32(&slot->generation) != generation)
+		return DT_NOBEGIN;
+	return entries != nullptr ? Min(at, entries->made[priority]) : at;
+}
+
+TimestampTz
+lease_floor()
+{
+	DatabaseSlot *database = my_database();
+
+	return database != nullptr ? Min(floor_at(&database->lease_floor), lease_made) : DT_NOBEGIN;
+}
+
 void
-note_made(const Entry &entry)
+remember_made(const Entry &entry)
 {
 	if (has_floor(entry.priority))
 		note_least(&entries_of(entry.queue)->made[entry.priority], claimable_at(entry));
@@ -136,7 +156,7 @@ note_made(const Entry &entry)
 }
 
 void
-note_removed(const Entry &entry)
+remember_removed(const Entry &entry)
 {
 	if (has_floor(entry.priority))
 		note_least(&entries_of(entry.queue)->removed[entry.priority], claimable_at(entry));

@@ -20,8 +20,9 @@ struct Entry {
 	TimestampTz lease_expires_at; // when leased
 };
 
-void note_made(const Entry &entry);
-void note_removed(const Entry &entry);
+// See transaction.h, which tells of them.
+void remember_made(const Entry &entry);
+void remember_removed(const Entry &entry);
 
 // At the end of the transaction. Atomic operations only.
 void lower_floors();
@@ -34,5 +35,8 @@ void lower_all_floors();
 // slot: the queue's, looked up before, when it was of that generation.
 TimestampTz begin_at_due_floor(FloorScan *scan, QueueSlot *slot, uint32 generation, const text *queue, int priority);
 TimestampTz begin_at_lease_floor(FloorScan *scan);
+// The same for those who only look.
+TimestampTz due_floor(QueueSlot *slot, uint32 generation, const text *queue, int priority);
+TimestampTz lease_floor();
 
 } // namespace outbox

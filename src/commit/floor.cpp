@@ -60,6 +60,16 @@ init_floors(Floor *floors, uint32 time)
 		init_floor(&floors[i], time);
 }
 
+// In this order: who raises looks at `noted` before anybody empties it again.
+TimestampTz
+floor_at(Floor *floor)
+{
+	TimestampTz noted = announced(&floor->noted);
+
+	pg_read_barrier();
+	return Min(noted, announced(&floor->at));
+}
+
 TimestampTz
 begin_at_floor(FloorScan *scan, Floor *floor, TimestampTz made, TimestampTz removed)
 {
@@ -68,10 +78,7 @@ begin_at_floor(FloorScan *scan, Floor *floor, TimestampTz made, TimestampTz remo
 	scan->floor = nullptr;
 	if (floor == nullptr)
 		return DT_NOBEGIN;
-	// In this order: who raises looks at `noted` before anybody empties it again.
-	at = announced(&floor->noted);
-	pg_read_barrier();
-	at = Min(at, announced(&floor->at));
+	at = floor_at(floor);
 	if (at == DT_NOEND || made < at || !take(floor))
 		return Min(made, at);
 	scan->floor = floor;

@@ -45,6 +45,8 @@ struct FloorScan {
 // Where to begin: DT_NOEND when there is nothing to be found. floor may be nullptr.
 TimestampTz begin_at_floor(FloorScan *scan, Floor *floor, TimestampTz made, TimestampTz removed);
 // The first live entry has that key, or none lies below it.
+// Where, for those who do not raise it.
+TimestampTz floor_at(Floor *floor);
 void raise_floor(FloorScan *scan, TimestampTz key);
 void leave_floor(FloorScan *scan);
 

@@ -67,6 +67,10 @@ init_queue(QueueSlot *slot)
 		pg_atomic_init_u64(&counter, 0);
 	pg_atomic_init_u64(&slot->wakeup_delay_sum_us, 0);
 	slot->reset_at = 0;
+	for (pg_atomic_uint64 &count : slot->kept)
+		pg_atomic_init_u64(&count, 0);
+	pg_atomic_init_u64(&slot->scheduled, 0);
+	pg_atomic_init_u64(&slot->counted_at, 0);
 	init_floors(slot->due_floors, pg_atomic_read_u32(&slot->generation));
 }
 
@@ -244,7 +248,7 @@ forget_queues(Oid database)
 }
 
 QueueSlot *
-queue_slot(const char *name, uint32 *generation)
+queue_slot(const char *name, uint32 *generation, bool make)
 {
 	uint32 hash =
 		DatumGetUInt32(hash_any(reinterpret_cast<const unsigned char *>(name), static_cast<int>(strlen(name))));
@@ -258,7 +262,7 @@ queue_slot(const char *name, uint32 *generation)
 		remember(last, name, find_queue(name, hash));
 		LWLockRelease(shared->lock);
 	}
-	if (last->slot == nullptr)
+	if (last->slot == nullptr && make)
 	{
 		QueueSlot *slot;
 
@@ -283,6 +287,12 @@ reset_counts(QueueSlot *slot, TimestampTz now)
 		pg_atomic_write_u64(&counter, 0);
 	pg_atomic_write_u64(&slot->wakeup_delay_sum_us, 0);
 	slot->reset_at = now;
+}
+
+void
+forget_kept()
+{
+	each_slot(MyDatabaseId, [](QueueSlot *slot) { pg_atomic_write_u64(&slot->counted_at, 0); });
 }
 
 void

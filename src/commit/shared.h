@@ -38,6 +38,10 @@ enum class Counter {
 };
 constexpr int counters = static_cast<int>(Counter::latency_sum_ms) + 1;
 
+// What a queue holds, kept up to date by each commit once it was counted (upkeep/recount.h).
+enum class Kept { pending, leased, dead };
+constexpr int kept_counts = static_cast<int>(Kept::dead) + 1;
+
 // Upper bounds of the buckets; one more holds what is above.
 constexpr int64 latency_bounds_ms[] = {5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000};
 constexpr int64 wakeup_bounds_us[] = {50, 100, 250, 500, 1000, 2500, 5000, 10000, 25000, 100000, 1000000};
@@ -96,7 +100,10 @@ struct QueueSlot {
 	pg_atomic_uint64 wakeup_delay[wakeup_buckets];
 	pg_atomic_uint64 wakeup_delay_sum_us;
 	TimestampTz reset_at;
-	Floor due_floors[priorities]; // of the index pending_due
+	pg_atomic_uint64 kept[kept_counts]; // signed; what they say is known once counted_at is set
+	pg_atomic_uint64 scheduled;         // as counted then
+	pg_atomic_uint64 counted_at;        // 0 = never
+	Floor due_floors[priorities];       // of the index pending_due
 };
 
 struct DatabaseSlot {
@@ -149,9 +156,9 @@ void forget_database(Oid database);
 // Frees the slots of its queues.
 void forget_queues(Oid database);
 
-// The slot of a queue of this database, made if need be; nullptr when there is no room. Its
+// The slot of a queue of this database, made if need be and wanted; nullptr when there is none. Its
 // generation is that in which it is this queue's.
-QueueSlot *queue_slot(const char *name, uint32 *generation = nullptr);
+QueueSlot *queue_slot(const char *name, uint32 *generation = nullptr, bool make = true);
 inline int
 slot_number(const QueueSlot *slot)
 {
@@ -208,6 +215,19 @@ count(QueueSlot *slot, Counter counter, uint64 n)
 }
 
 void reset_counts(QueueSlot *slot, TimestampTz now);
+
+inline int64
+kept(QueueSlot *slot, Kept what)
+{
+	return static_cast<int64>(pg_atomic_read_u64(&slot->kept[static_cast<int>(what)]));
+}
+inline TimestampTz
+counted_at(QueueSlot *slot)
+{
+	return static_cast<TimestampTz>(pg_atomic_read_u64(&slot->counted_at));
+}
+// Something happened that no commit told of: they are unknown until the next count.
+void forget_kept();
 
 // Which bucket a value falls into.
 template <size_t n>

@@ -2,7 +2,6 @@
 
 #include "commit/transaction.h"
 
-#include "commit/entries.h"
 #include "rows/probe.h"
 #include "server/settings.h"
 #include "server/stop_point.h"
@@ -22,6 +21,7 @@ struct Note {
 	bool made_again;       // after that
 	int64 counts[counters];
 	int latency[latency_buckets];
+	int64 kept[kept_counts]; // how much more there is of them
 	char queue[NAMEDATALEN];
 };
 
@@ -51,6 +51,8 @@ merge(Note *to, const Note *from)
 		to->counts[i] += from->counts[i];
 	for (int i = 0; i < latency_buckets; i++)
 		to->latency[i] += from->latency[i];
+	for (int i = 0; i < kept_counts; i++)
+		to->kept[i] += from->kept[i];
 }
 
 Note *
@@ -191,6 +193,9 @@ add_counts(const Note *note)
 	for (int i = 0; i < latency_buckets; i++)
 		if (note->latency[i] != 0)
 			pg_atomic_fetch_add_u64(&slot->latency[i], note->latency[i]);
+	for (int i = 0; i < kept_counts; i++)
+		if (note->kept[i] != 0)
+			pg_atomic_fetch_add_u64(&slot->kept[i], note->kept[i]);
 }
 
 // The worker looks at what its own transactions announced before it sleeps.
@@ -350,6 +355,19 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId, SubTransactionId, 
 		hand_up(GetCurrentTransactionNestLevel());
 }
 
+void
+note_kept(const text *queue, int pending, int leased, int dead)
+{
+	Note *note;
+
+	if (shared == nullptr)
+		return;
+	note = note_of(queue);
+	note->kept[static_cast<int>(Kept::pending)] += pending;
+	note->kept[static_cast<int>(Kept::leased)] += leased;
+	note->kept[static_cast<int>(Kept::dead)] += dead;
+}
+
 } // namespace
 
 double
@@ -384,6 +402,26 @@ note_count(const text *queue, Counter counter, int64 n)
 {
 	if (shared != nullptr && n != 0)
 		note_of(queue)->counts[static_cast<int>(counter)] += n;
+}
+
+void
+note_made(const Entry &entry)
+{
+	remember_made(entry);
+	note_kept(entry.queue, 1, entry.leased, 0);
+}
+
+void
+note_removed(const Entry &entry)
+{
+	remember_removed(entry);
+	note_kept(entry.queue, -1, -static_cast<int>(entry.leased), 0);
+}
+
+void
+note_dead(const text *queue, int more)
+{
+	note_kept(queue, 0, 0, more);
 }
 
 void

@@ -11,6 +11,7 @@
 // other does.
 #pragma once
 
+#include "commit/entries.h"
 #include "commit/shared.h"
 
 namespace outbox {
@@ -19,6 +20,11 @@ namespace outbox {
 void note_due(const text *queue, TimestampTz at, TimestampTz now);
 void note_expiry(TimestampTz at);
 void note_count(const text *queue, Counter counter, int64 n = 1);
+// A row of outbox.pending was made or removed. A change is both.
+void note_made(const Entry &entry);
+void note_removed(const Entry &entry);
+// So many more dead letters wait for a decision.
+void note_dead(const text *queue, int more);
 void note_latency(const text *queue, int ms);
 void note_dropped(const text *queue);
 // Whether nothing was enqueued since the server or the extension was made, as far as is known;

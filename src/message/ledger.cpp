@@ -3,6 +3,7 @@
 #include "message/ledger.h"
 
 #include "server/args.h"
+#include "message/dead.h"
 #include "server/errors.h"
 #include "rows/id_walk.h"
 #include "rows/probe.h"
@@ -54,10 +55,9 @@ attempt_no_in(const Table *leaf, TupleTableSlot *slot)
 }
 
 void
-fill(Call *call, Table *leaf, TupleTableSlot *row, const Attempt *attempt)
+fill(Call *call, Table *leaf, TupleTableSlot *row, const Attempt *attempt, TimestampTz now)
 {
 	using namespace attempts_col;
-	TimestampTz now = GetCurrentTimestamp();
 
 	memset(row->tts_isnull, true, static_cast<Size>(row->tts_tupleDescriptor->natts) * sizeof(bool));
 	set(leaf, row, outbox_id, from_uuid(attempt->outbox_id));
@@ -257,13 +257,14 @@ append(Call *call, Attempt *const *attempts, int count)
 	{
 		Table *leaf = leaf_of(call, attempts_shape, attempts[done]->outbox_id, inserts);
 		TupleTableSlot *rows[most];
+		TimestampTz now = GetCurrentTimestamp();
 		int n = 0;
 
 		while (n < most && done + n < count &&
 			   leaf_of(call, attempts_shape, attempts[done + n]->outbox_id, inserts) == leaf)
 		{
 			rows[n] = new_row(leaf);
-			fill(call, leaf, rows[n], attempts[done + n]);
+			fill(call, leaf, rows[n], attempts[done + n], now);
 			n++;
 		}
 		insert_rows(leaf, rows, n);
@@ -271,6 +272,8 @@ append(Call *call, Attempt *const *attempts, int count)
 		{
 			ExecDropSingleTupleTableSlot(rows[i]);
 			count_attempt(attempts[done + i]);
+			if (attempts[done + i]->state == core::Record::failed)
+				add_dead(call, attempts[done + i]->outbox_id, attempts[done + i]->queue, now);
 		}
 		done += n;
 	}

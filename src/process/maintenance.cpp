@@ -12,6 +12,7 @@
 #include "server/boundary.h"
 #include "upkeep/idempotency_window.h"
 #include "upkeep/partitions.h"
+#include "upkeep/recount.h"
 #include "upkeep/retention.h"
 #include "upkeep/installed.h"
 #include "server/settings.h"
@@ -119,7 +120,8 @@ ask_for_maintenance(DatabaseSlot *slot)
 	MemoryContext context;
 
 	// One that has just ended is followed first, which says when the next may start.
-	if (process != nullptr || steady_us() < next_at || !(lacks_pairs || (keeps_data && steady_us() >= old_data_at)))
+	if (process != nullptr || steady_us() < next_at ||
+		!(lacks_pairs || lacks_count() || (keeps_data && steady_us() >= old_data_at)))
 		return;
 	next_at = steady_us() + usual_pause_us;
 	old_data_at = steady_us() + old_data_pause_us;
@@ -179,6 +181,7 @@ struct Task {
 constexpr Task making = {0, "make partitions", "made partitions",
 						 "New messages go to the last partition there is until a later try succeeds."};
 constexpr Task retiring = {1, "retire partitions", "retired partitions", nullptr};
+constexpr Task counting = {3, "count what the queues hold", "counted what the queues hold", nullptr};
 constexpr Task forgetting = {2, "forget keys", "forgotten keys", nullptr};
 
 // The log hears of the first failure, and of the end of the trouble.
@@ -203,10 +206,13 @@ succeeded(const Task *task)
 	ereport(LOG, (errmsg("outbox maintenance has %s again", task->has)));
 }
 
+// Whether something was enqueued, before which a restore may be on its way.
+enum class InUse { required, not_required };
+
 // Runs body() as the owner, in a transaction of its own.
 template <typename Body>
 ErrorData *
-as_owner(const Body &body)
+as_owner(const Body &body, InUse use = InUse::required)
 {
 	return in_transaction([&] {
 		Call call;
@@ -215,7 +221,7 @@ as_owner(const Body &body)
 			return;
 		// What the rest is said of is not dropped and made again meanwhile.
 		relation_close(open_parent(messages_shape.name), NoLock);
-		if (!is_in_use() || is_being_filled())
+		if ((use == InUse::required && !is_in_use()) || is_being_filled())
 			return;
 		begin_reading(&call);
 		body();
@@ -331,6 +337,18 @@ forget_lapsed_keys(DatabaseSlot *slot)
 		succeeded(&forgetting);
 }
 
+void
+count()
+{
+	ErrorData *error = as_owner(count_queues, InUse::not_required);
+	const char *trouble = fault(error);
+
+	if (trouble != nullptr)
+		failed(&counting, trouble);
+	else if (error == nullptr)
+		succeeded(&counting);
+}
+
 } // namespace
 
 OUTBOX_PROCESS(outbox_maintenance_main)
@@ -350,6 +368,8 @@ OUTBOX_PROCESS(outbox_maintenance_main)
 	pgstat_report_activity(STATE_RUNNING, "retiring old data");
 	retire_pairs(slot);
 	forget_lapsed_keys(slot);
+	pgstat_report_activity(STATE_RUNNING, "counting what the queues hold");
+	count();
 	proc_exit(0);
 }
 

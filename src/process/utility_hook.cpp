@@ -188,6 +188,7 @@ utility(PlannedStmt *planned, const char *text, bool read_only_tree, ProcessUtil
 	if (commit_prepared)
 	{
 		lower_all_floors();
+		forget_kept();
 		have_all_looked_at();
 	}
 }

@@ -91,6 +91,10 @@ namespace replays_col {
 enum { outbox_id, replay_id, created_at };
 }
 
+namespace dead_col {
+enum { outbox_id, queue, died_at, acknowledged_at, acknowledged_by, reason };
+}
+
 namespace retired_numbers_col {
 enum { outbox_id, sequence_id };
 }
@@ -121,7 +125,7 @@ struct Shape {
 	const char *own_trigger; // that our own writing does without, and its function; or nullptr
 };
 
-constexpr int shapes = 8;
+constexpr int shapes = 9;
 extern const Shape queues_shape;
 extern const Shape messages_shape;
 extern const Shape attempts_shape;
@@ -129,6 +133,7 @@ extern const Shape pending_shape;
 extern const Shape idempotency_keys_shape;
 extern const Shape key_numbers_shape;
 extern const Shape replays_shape;
+extern const Shape dead_shape;
 extern const Shape retired_numbers_shape;
 
 } // namespace outbox

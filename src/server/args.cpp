@@ -226,14 +226,26 @@ descriptor_of_caller(const ReturnSetInfo *rsinfo)
 	return desc != nullptr && desc->tdtypeid == RECORDOID && desc->tdtypmod >= 0 ? desc : nullptr;
 }
 
+// Filled by position, a row of another shape would read a number as a pointer.
+void
+require_columns(TupleDesc desc, int columns)
+{
+	if (columns != 0 && desc->natts != columns)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("the function returns %d columns in this database, and %d in the library", desc->natts,
+							   columns),
+						errhint("Use ALTER EXTENSION outbox UPDATE.")));
+}
+
 } // namespace
 
 void
-begin_results(FunctionCallInfo fcinfo)
+begin_results(FunctionCallInfo fcinfo, int columns)
 {
 	const ReturnSetInfo *rsinfo = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
 
 	InitMaterializedSRF(fcinfo, descriptor_of_caller(rsinfo) != nullptr ? MAT_SRF_USE_EXPECTED_DESC : 0);
+	require_columns(rsinfo->setDesc, columns);
 }
 
 void
@@ -246,7 +258,7 @@ put_result(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 }
 
 TupleDesc
-single_row_desc(FunctionCallInfo fcinfo)
+single_row_desc(FunctionCallInfo fcinfo, int columns)
 {
 	ReturnSetInfo *rsinfo = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
 	TupleDesc desc;
@@ -255,10 +267,9 @@ single_row_desc(FunctionCallInfo fcinfo)
 		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("set-valued function called in context that cannot accept a set")));
 	desc = descriptor_of_caller(rsinfo);
-	if (desc != nullptr)
-		return desc;
-	if (get_call_result_type(fcinfo, nullptr, &desc) != TYPEFUNC_COMPOSITE)
+	if (desc == nullptr && get_call_result_type(fcinfo, nullptr, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
+	require_columns(desc, columns);
 	return BlessTupleDesc(desc);
 }
 

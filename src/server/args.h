@@ -52,14 +52,15 @@ ArrayArg required_array(FunctionCallInfo fcinfo, int arg, const char *name);
 ArrayArg optional_array(FunctionCallInfo fcinfo, int arg, const char *name);
 void check_same_length(const ArrayArg &array, int count, const char *name, const char *first_name);
 
-// For a function that answers with rows: it begins with the one, and puts each by the other.
-void begin_results(FunctionCallInfo fcinfo);
+// For a function that answers with rows: it begins with the one, and puts each by the other. columns: how many it
+// fills, by position; 55000 where the database's version of the function has others.
+void begin_results(FunctionCallInfo fcinfo, int columns = 0);
 void put_result(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
 // Where a row goes to that is the answer of one function or a part of another's.
 using PutRow = void (*)(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
 // For a function that answers with exactly one row: cheaper than a set of rows. The
 // descriptor is asked for before anything is done.
-TupleDesc single_row_desc(FunctionCallInfo fcinfo);
+TupleDesc single_row_desc(FunctionCallInfo fcinfo, int columns = 0);
 Datum single_row(TupleDesc desc, Datum *values, bool *nulls);
 
 // A text for the ledger: no longer than 8 kB, or cut between two characters, with a mark that

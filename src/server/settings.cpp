@@ -22,6 +22,7 @@ int discovery_interval_s = 300;
 int poll_interval_ms = 5000;
 int notify_gather_ms = 5;
 int most_queues = 1024;
+int most_counted = 500;
 
 // As the type's input function does, but false instead of an ERROR.
 bool
@@ -163,6 +164,10 @@ define_settings()
 	DefineCustomStringVariable("outbox.idempotency_window",
 							   "How long idempotency keys and event ids are remembered; empty means for ever.", nullptr,
 							   &idempotency_window, "", PGC_SUSET, 0, check_interval_or_empty, nullptr, nullptr);
+	DefineCustomIntVariable("outbox.count_limit",
+							"Entries of a queue that outbox.status reads for each of its questions.",
+							"Beyond them numbers are kept or estimated.", &most_counted, 500, 1, INT_MAX, PGC_USERSET,
+							0, nullptr, nullptr, nullptr);
 	DefineCustomBoolVariable("outbox.async_claim",
 							 "Whether a transaction that did nothing but claim commits asynchronously.",
 							 "A crash of the server may then forget leases that were just given out.", &async_claim,
@@ -237,6 +242,12 @@ int
 max_queues()
 {
 	return most_queues;
+}
+
+int64
+count_limit()
+{
+	return most_counted;
 }
 
 int64

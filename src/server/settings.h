@@ -49,6 +49,9 @@ int64 poll_interval_us();
 // outbox.notify_gather: time between two notifications of one queue.
 int64 notify_gather_us();
 
+// outbox.count_limit: entries that a look at a queue reads for each of its questions.
+int64 count_limit();
+
 // outbox.max_queues: queues that have a place in shared memory.
 int max_queues();
 

@@ -137,10 +137,12 @@ pending_below(const Leaves *leaves)
 void
 keep_if_dead(const Leaves *leaves)
 {
-	keep_if(ask("SELECT a.outbox_id FROM %s a WHERE a.state = 'FAILED' AND %s AND NOT EXISTS "
-				"(SELECT FROM outbox.replays r WHERE r.outbox_id = a.outbox_id) LIMIT 1",
-				leaves->attempts_name, younger_than("a.created_at", dead_letter_retention_ms())),
-			"is a dead letter that was not replayed");
+	keep_if(
+		ask("SELECT a.outbox_id FROM %s a WHERE a.state = 'FAILED' AND %s AND NOT EXISTS "
+			"(SELECT FROM outbox.replays r WHERE r.outbox_id = a.outbox_id) AND NOT EXISTS (SELECT FROM outbox.dead d "
+			"WHERE d.outbox_id = a.outbox_id AND d.acknowledged_at IS NOT NULL) LIMIT 1",
+			leaves->attempts_name, younger_than("a.created_at", dead_letter_retention_ms())),
+		"is a dead letter that was neither replayed nor acknowledged");
 }
 
 // Where no later partition was there, ids were held back to the end of this one.
@@ -226,6 +228,8 @@ archive(const char *parent, const char *leaf)
 void
 remove(const Leaves *leaves)
 {
+	run("DELETE FROM outbox.dead d USING %s a WHERE a.outbox_id = d.outbox_id AND a.state = 'FAILED'",
+		leaves->attempts_name);
 	if (archive_schema_name() == nullptr)
 	{
 		run("DROP TABLE %s", leaves->messages_name);
@@ -289,7 +293,7 @@ try_next(int64 after_ms, RetiredPair *pair, MemoryContext context)
 		return;
 	pair->upto_ms = leaves.upto_ms;
 	pair->object = MemoryContextStrdup(context, get_rel_name(leaves.messages));
-	for (const char *name : {"pending", "replays", "key_numbers", "retired_numbers"})
+	for (const char *name : {"pending", "replays", "dead", "key_numbers", "retired_numbers"})
 		prepare_indexes_anew(relation_oid(name));
 	SPI_connect();
 	pending = pending_below(&leaves);

@@ -10,6 +10,7 @@
 #include "server/errors.h"
 #include "message/lease.h"
 #include "message/enqueueing.h"
+#include "message/dead.h"
 
 namespace outbox {
 
@@ -124,6 +125,7 @@ OUTBOX_FUNCTION(outbox_replay)
 	end_probe(&probe);
 	ExecDropSingleTupleTableSlot(row);
 	close_table(replays);
+	remove_dead(&call, id);
 
 	write_messages(&call, hold_queue(&call, queue), &message, 1);
 	end_call(&call);

@@ -13,6 +13,10 @@ namespace outbox {
 
 namespace {
 
+// Of the rows that the functions answer with.
+constexpr int queue_columns = counters + 5;
+constexpr int process_columns = 14;
+
 template <size_t n>
 Datum
 histogram(pg_atomic_uint64 (&buckets)[n])
@@ -27,8 +31,8 @@ histogram(pg_atomic_uint64 (&buckets)[n])
 void
 put_queue(FunctionCallInfo result, QueueSlot *slot)
 {
-	Datum values[counters + 5];
-	bool nulls[counters + 5] = {};
+	Datum values[queue_columns];
+	bool nulls[queue_columns] = {};
 	int n = 0;
 
 	values[n++] = CStringGetTextDatum(slot->name);
@@ -76,8 +80,8 @@ void
 put_process(FunctionCallInfo result, const char *kind, Oid database, const ProcessStatus *report, const char *state)
 {
 	const char *name = OidIsValid(database) ? get_database_name(database) : nullptr;
-	Datum values[14];
-	bool nulls[14] = {};
+	Datum values[process_columns];
+	bool nulls[process_columns] = {};
 	int n = 0;
 	auto put = [&](Datum value, bool isnull) {
 		nulls[n] = isnull;
@@ -165,7 +169,7 @@ OUTBOX_FUNCTION(outbox_worker_status)
 {
 	ListCell *cell;
 
-	begin_results(fcinfo);
+	begin_results(fcinfo, process_columns);
 	put_launcher(fcinfo);
 	if (shared == nullptr)
 		return static_cast<Datum>(0);
@@ -181,7 +185,7 @@ OUTBOX_FUNCTION(outbox_worker_status)
 
 OUTBOX_FUNCTION(outbox_queue_stats)
 {
-	begin_results(fcinfo);
+	begin_results(fcinfo, queue_columns);
 	each_slot(MyDatabaseId, [&](QueueSlot *slot) {
 		if (!is_dropped(slot))
 			put_queue(fcinfo, slot);

@@ -8,7 +8,7 @@
 // loses its row, without which it is never delivered: a DELETE, or another outbox_id, is refused. Replication may
 // delete: the other end has completed the message.
 
-#include "commit/entries.h"
+#include "commit/transaction.h"
 #include "rows/shapes.h"
 #include "server/values.h"
 #include "server/boundary.h"

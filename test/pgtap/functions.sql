@@ -6,7 +6,7 @@ SET intervalstyle = 'postgres';
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(44);
+SELECT plan(46);
 
 CREATE FUNCTION pg_temp.arguments(name text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(pg_get_function_arguments(oid), ' AND ') FROM pg_proc
@@ -21,7 +21,7 @@ $$;
 SELECT results_eq(
 	$$SELECT proname::text COLLATE "C", count(*) FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace GROUP BY 1 ORDER BY 1$$,
 	$$SELECT name COLLATE "C", 1::bigint FROM unnest(ARRAY['alter_queue', 'backoff', 'cancel', 'check', 'claim', 'complete', 'complete_and_claim', 'complete_batch', 'create_queue', 'drop_queue',
-		'enqueue', 'enqueue_and_claim', 'enqueue_batch', 'lost_messages', 'maintain', 'pause', 'release', 'renew', 'repair_expired_leases', 'replay', 'restore_pending', 'resume', 'state_diagram',
+		'acknowledge_dead', 'last_attempt', 'message_body', 'message_facts', 'queue_status', 'enqueue', 'enqueue_and_claim', 'enqueue_batch', 'lost_messages', 'maintain', 'pause', 'release', 'renew', 'repair_expired_leases', 'replay', 'restore_pending', 'resume', 'state_diagram',
 		'prometheus', 'reset_stats', 'take_number', 'wait_for_work', 'queue_stats', 'worker_status', 'append_only', 'key_digest', 'merge_queue', 'pending_changed']) name ORDER BY 1$$,
 	'the functions, one signature each');
 
@@ -104,6 +104,8 @@ SELECT results_eq(
 	$$VALUES ('void'), ('void'), ('void'), ('void'), ('void')$$, 'queue administration returns nothing');
 SELECT is(pg_temp.arguments('cancel'), 'outbox_id uuid, reason text, force boolean DEFAULT false', 'arguments of cancel');
 SELECT is(pg_temp.result('cancel'), 'integer', 'result of cancel');
+SELECT is(pg_temp.arguments('acknowledge_dead'), 'outbox_id uuid, reason text', 'arguments of acknowledge_dead');
+SELECT is(pg_temp.result('acknowledge_dead'), 'boolean', 'result of acknowledge_dead');
 SELECT is(pg_temp.arguments('replay'), 'outbox_id uuid, deliver_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'arguments of replay');
 SELECT is(pg_temp.result('replay'), 'uuid', 'result of replay');
 SELECT is(pg_temp.arguments('backoff'), 'queue text, attempt_no integer, outbox_id uuid DEFAULT NULL::uuid', 'arguments of backoff');
@@ -130,7 +132,7 @@ SELECT results_eq(
 SELECT results_eq(
 	$$SELECT proname::text COLLATE "C", provolatile::text, proparallel::text FROM pg_proc
 		WHERE pronamespace = 'outbox'::regnamespace AND (provolatile <> 'v' OR proparallel <> 'u' OR proleakproof) ORDER BY 1$$,
-	$$VALUES ('backoff' COLLATE "C", 's', 'u'), ('check', 's', 'u'), ('key_digest', 'i', 's'), ('lost_messages', 's', 'u'), ('queue_stats', 'v', 's'), ('state_diagram', 'i', 's'), ('worker_status', 'v', 's')$$,
+	$$VALUES ('backoff' COLLATE "C", 's', 'u'), ('check', 's', 'u'), ('key_digest', 'i', 's'), ('last_attempt', 's', 'r'), ('lost_messages', 's', 'u'), ('message_body', 's', 'r'), ('message_facts', 's', 'r'), ('queue_stats', 'v', 's'), ('queue_status', 'v', 'r'), ('state_diagram', 'i', 's'), ('worker_status', 'v', 's')$$,
 	'what is not VOLATILE and PARALLEL UNSAFE only reads or computes');
 -- Whatever runs with its owner's rights pins search_path, with pg_temp last.
 SELECT is_empty(

@@ -18,7 +18,7 @@ $$;
 
 SELECT results_eq(
 	$$SELECT relname::text COLLATE "C", relkind::text FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind NOT IN ('i', 't', 'c', 'I') AND relname !~ '_p[0-9]{8}$' ORDER BY 1$$,
-	$$VALUES ('attempts' COLLATE "C", 'p'), ('attempts_default', 'r'), ('dead_letters', 'v'), ('idempotency_keys', 'r'), ('key_numbers', 'r'), ('messages', 'p'),
+	$$VALUES ('attempts' COLLATE "C", 'p'), ('attempts_default', 'r'), ('dead', 'r'), ('dead_letters', 'v'), ('idempotency_keys', 'r'), ('key_numbers', 'r'), ('messages', 'p'),
 		('messages_default', 'r'), ('operational_status', 'v'), ('pending', 'r'), ('queues', 'r'), ('replays', 'r'), ('retired_numbers', 'r'), ('sequences', 'v'), ('stats', 'v'), ('status', 'v'),
 		('workers', 'v')$$,
 	'the tables and views');
@@ -105,6 +105,13 @@ SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.replays')$$, $$VALUES
 	('outbox_id', 'uuid', true, NULL),
 	('replay_id', 'uuid', true, NULL),
 	('created_at', 'timestamp with time zone', true, NULL)$$, 'columns of replays');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.dead')$$, $$VALUES
+	('outbox_id', 'uuid', true, NULL),
+	('queue', 'text', true, NULL),
+	('died_at', 'timestamp with time zone', true, NULL),
+	('acknowledged_at', 'timestamp with time zone', false, NULL),
+	('acknowledged_by', 'text', false, NULL),
+	('reason', 'text', false, NULL)$$, 'columns of dead');
 SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.retired_numbers')$$, $$VALUES
 	('outbox_id', 'uuid', true, NULL),
 	('sequence_id', 'bigint', true, NULL)$$, 'columns of retired_numbers');
@@ -116,7 +123,8 @@ SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.dead_letters')$$,
 	('outbox_id', 'uuid'), ('queue', 'text'), ('event_id', 'uuid'), ('event_type', 'text'), ('aggregate_type', 'text'), ('aggregate_id', 'text'),
 	('partition_key', 'text'), ('sequence_id', 'bigint'), ('created_at', 'timestamp with time zone'), ('died_at', 'timestamp with time zone'),
 	('error_code', 'text'), ('error_message', 'text'), ('response_code', 'text'), ('attempts', 'integer'), ('worker_id', 'text'), ('recorded_by', 'text'),
-	('payload', 'jsonb'), ('headers', 'jsonb'), ('replay_of', 'uuid'), ('payload_bytes', 'bytea'), ('content_type', 'text')$$, 'columns of dead_letters');
+	('payload', 'jsonb'), ('headers', 'jsonb'), ('replay_of', 'uuid'), ('payload_bytes', 'bytea'), ('content_type', 'text'),
+	('acknowledged_at', 'timestamp with time zone'), ('acknowledged_by', 'text'), ('reason', 'text')$$, 'columns of dead_letters');
 SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.operational_status')$$, $$VALUES
 	('outbox_id', 'uuid'), ('queue', 'text'), ('priority', 'smallint'), ('partition_key', 'text'), ('sequence_id', 'bigint'), ('state', 'text'),
 	('attempt_count', 'integer'), ('max_attempts', 'integer'), ('next_attempt_at', 'timestamp with time zone'), ('created_at', 'timestamp with time zone'),
@@ -126,13 +134,7 @@ SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.operational_statu
 SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.status')$$, $$VALUES
 	('queue', 'text'), ('paused', 'boolean'), ('pending_count', 'bigint'), ('due_unleased_count', 'bigint'), ('leased_count', 'bigint'),
 	('expired_lease_count', 'bigint'), ('scheduled_count', 'bigint'), ('dead_count', 'bigint'), ('oldest_due_age_seconds', 'double precision'),
-	('oldest_pending_age_seconds', 'double precision')$$, 'columns of status');
-SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.stats')$$, $$VALUES
-	('queue', 'text'), ('enqueued', 'bigint'), ('duplicates', 'bigint'), ('claim_batches', 'bigint'), ('claimed', 'bigint'), ('dispatched', 'bigint'),
-	('failed', 'bigint'), ('retryable', 'bigint'), ('zombie_requeue', 'bigint'), ('leases_lost', 'bigint'), ('repaired', 'bigint'), ('cancelled', 'bigint'),
-	('notified', 'bigint'), ('optimistic', 'bigint'), ('optimistic_delivered', 'bigint'), ('optimistic_retried', 'bigint'), ('optimistic_failed', 'bigint'),
-	('optimistic_lost', 'bigint'), ('latency_sum_ms', 'bigint'), ('latency_histogram', 'bigint[]'), ('wakeup_delay_sum_us', 'bigint'),
-	('wakeup_delay_histogram', 'bigint[]'), ('stats_reset', 'timestamp with time zone')$$, 'columns of stats');
+	('oldest_pending_age_seconds', 'double precision'), ('counts', 'text'), ('counted_at', 'timestamp with time zone')$$, 'columns of status');
 SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.workers')$$, $$VALUES
 	('kind', 'text'), ('database', 'text'), ('pid', 'integer'), ('state', 'text'), ('since', 'timestamp with time zone'), ('next_wake', 'timestamp with time zone'),
 	('last_error', 'text'), ('last_error_at', 'timestamp with time zone'), ('failures', 'integer'), ('starts', 'bigint'), ('wakeups', 'bigint'),
@@ -192,9 +194,10 @@ SELECT results_eq($$SELECT * FROM pg_temp.indexes('outbox.pending')$$, $$VALUES
 	('pending_key_sequence', 'UNIQUE USING btree (outbox.key_digest(queue, partition_key), sequence_id) WHERE (sequence_id IS NOT NULL)'),
 	('pending_lease', 'USING btree (lease_expires_at, claimed_by) WHERE ((claimed_by IS NOT NULL) OR (claimed_at IS NOT NULL) OR (lease_expires_at IS NOT NULL))'),
 	('pending_pkey', 'UNIQUE USING btree (outbox_id)')$$, 'indexes of pending');
-SELECT results_eq($$SELECT relname::text COLLATE "C", d.definition FROM unnest(ARRAY['idempotency_keys', 'key_numbers', 'replays', 'retired_numbers']) relname,
+SELECT results_eq($$SELECT relname::text COLLATE "C", d.definition FROM unnest(ARRAY['dead', 'idempotency_keys', 'key_numbers', 'replays', 'retired_numbers']) relname,
 		LATERAL pg_temp.constraints(('outbox.' || relname)::regclass) d ORDER BY 1$$,
-	$$VALUES ('idempotency_keys' COLLATE "C", 'PRIMARY KEY (digest)'), ('key_numbers', 'PRIMARY KEY (digest, upto)'), ('replays', 'PRIMARY KEY (outbox_id)'), ('retired_numbers', 'PRIMARY KEY (outbox_id)')$$,
+	$$VALUES ('dead' COLLATE "C", 'CHECK ((num_nulls(acknowledged_at, acknowledged_by, reason) = ANY (ARRAY[0, 3])))'), ('dead', 'PRIMARY KEY (outbox_id)'),
+		('idempotency_keys', 'PRIMARY KEY (digest)'), ('key_numbers', 'PRIMARY KEY (digest, upto)'), ('replays', 'PRIMARY KEY (outbox_id)'), ('retired_numbers', 'PRIMARY KEY (outbox_id)')$$,
 	'keys of the tables beside');
 -- The comment on the index of terminal attempts states the invariant.
 SELECT matches(obj_description('outbox.attempts_default_one_terminal_per_outbox'::regclass, 'pg_class'), 'at most one terminal attempt',

@@ -104,6 +104,12 @@ SELECT t.did();
 SELECT * FROM t.leaves ORDER BY leaf::text;
 SET outbox.dead_letter_retention = '3 days';
 SELECT t.did();
+-- Acknowledged, it keeps the partition no longer, and goes with it.
+BEGIN;
+SELECT outbox.acknowledge_dead(t.id('c'), 'known') AS acknowledged;
+SELECT t.did();
+SELECT count(*) AS dead_letters FROM outbox.dead_letters;
+ROLLBACK;
 -- Rolled back, a replay does not count; committed, it does.
 BEGIN;
 SELECT outbox.replay(t.id('c')) IS NOT NULL AS replayed;

@@ -105,6 +105,89 @@ END
 $$;
 SELECT t.rows_read('SELECT * FROM outbox.dead_letters') < 100 AS few_rows_read, (SELECT count(*) FROM outbox.attempts) > 5000 AS of_many;
 
+-- What is not asked for is not read: neither messages nor attempts, with a constant queue or id either.
+\set helpers :testdir /sql/plans.inc
+\i :helpers
+SELECT t.id('due') AS due \gset
+SELECT s AS query, t.reads(replace(s, '$1', quote_literal(:'due')), 'messages') AS messages, t.reads(replace(s, '$1', quote_literal(:'due')), 'attempts') AS attempts FROM (VALUES
+	(1, $$SELECT * FROM outbox.status$$),
+	(2, $$SELECT pending_count, dead_count FROM outbox.status WHERE queue = 'q'$$),
+	(3, $$SELECT outbox_id, state, claimed_by FROM outbox.operational_status$$),
+	(4, $$SELECT outbox_id, state FROM outbox.operational_status WHERE outbox_id = $1$$),
+	(5, $$SELECT last_error_code FROM outbox.operational_status WHERE outbox_id = $1$$),
+	(6, $$SELECT * FROM outbox.operational_status WHERE queue = 'q'$$),
+	(7, $$SELECT outbox_id, died_at FROM outbox.dead_letters WHERE queue = 'gone'$$),
+	(8, $$SELECT error_code FROM outbox.dead_letters WHERE queue = 'gone'$$),
+	(9, $$SELECT event_type, payload FROM outbox.dead_letters WHERE queue = 'gone'$$),
+	(10, $$SELECT count(*) FROM outbox.dead_letters$$)) v(n, s) ORDER BY n;
+-- Conditions reach the tables' indexes through the views.
+SET enable_seqscan = off;
+SELECT s AS query, t.scans(s) AS scans FROM (VALUES
+	(1, $$SELECT * FROM outbox.operational_status WHERE outbox_id = '017f22e2-79b0-7cc3-98c4-dc0c0c07398f'$$),
+	(2, $$SELECT * FROM outbox.operational_status WHERE claimed_by = 'w'$$),
+	(3, $$SELECT * FROM outbox.operational_status WHERE lease_expires_at <= now()$$),
+	(4, $$SELECT * FROM outbox.dead_letters WHERE outbox_id = '017f22e2-79b0-7cc3-98c4-dc0c0c07398f'$$),
+	(5, $$SELECT * FROM outbox.dead_letters WHERE queue = 'q' AND acknowledged_at IS NULL$$)) v(n, s) ORDER BY n;
+RESET enable_seqscan;
+
+-- A look reads so many entries for each question; without totals there is at least what it read.
+SELECT count(*) FROM outbox.enqueue_batch('q', (SELECT jsonb_agg(jsonb_build_object('event_type', 'more', 'payload', 1, 'priority', g % 3,
+	'deliver_at', CASE WHEN g > 50 THEN now() + interval '1 day' END)) FROM generate_series(1, 100) g));
+CREATE FUNCTION t.status() RETURNS TABLE (pending int, due int, leased int, expired int, scheduled int, counts text, due_age boolean, pending_age boolean) LANGUAGE sql AS $$
+	SELECT pending_count, due_unleased_count, leased_count, expired_lease_count, scheduled_count, counts, oldest_due_age_seconds > 40, oldest_pending_age_seconds > 90
+	FROM outbox.status WHERE queue = 'q'
+$$;
+SELECT * FROM t.status();
+SET outbox.count_limit = 55;
+SELECT * FROM t.status();
+SET outbox.count_limit = 20;
+SELECT pending BETWEEN 40 AND 100 AS pending, due BETWEEN 15 AND 50 AS due, leased, expired, scheduled BETWEEN 15 AND 50 AS scheduled, counts, due_age, pending_age FROM t.status();
+SELECT regexp_matches(outbox.prometheus(), E'\noutbox_counts_exact\\{queue="(default|q)"\\} (\\d)', 'g');
+-- As often as there are rows, at most.
+SET outbox.count_limit = 1;
+SELECT pending <= 2 * (1 + 15 * 16) AS few, counts FROM t.status();
+SELECT t.try('SET outbox.count_limit = 0');
+RESET outbox.count_limit;
+
+-- Acknowledged: it counts no more, and is still to be seen and to be replayed.
+SELECT outbox.create_queue('d');
+SELECT count(*) FROM (SELECT outbox.enqueue('d' || g, to_jsonb(g), 'd') FROM generate_series(1, 4) g) e;
+SELECT outbox.cancel(outbox_id, 'broken') FROM outbox.pending WHERE queue = 'd';
+SELECT dead_count FROM outbox.status WHERE queue = 'd';
+SELECT outbox.acknowledge_dead(t.id('d1'), 'known'), outbox.acknowledge_dead(t.id('d2'), 'known');
+SELECT outbox.acknowledge_dead(t.id('d1'), 'again');
+SELECT event_type, error_code, payload, acknowledged_at >= died_at AS acknowledged, acknowledged_by = session_user AS by_me, reason FROM outbox.dead_letters WHERE queue = 'd' ORDER BY 1;
+SELECT dead_count FROM outbox.status WHERE queue = 'd';
+SELECT outbox.replay(t.id('d1')) IS NOT NULL AS replayed, outbox.replay(t.id('d3')) IS NOT NULL AS and_one_that_was_not;
+SELECT dead_count, pending_count FROM outbox.status WHERE queue = 'd';
+SELECT event_type, reason FROM outbox.dead_letters WHERE queue = 'd' ORDER BY 1;
+SELECT t.try(s) FROM (VALUES
+	($$SELECT outbox.acknowledge_dead(t.id('d3'), 'too late')$$),
+	($$SELECT outbox.acknowledge_dead(t.id('due'), 'not dead')$$),
+	($$SELECT outbox.acknowledge_dead(gen_random_uuid(), 'no message')$$),
+	($$SELECT outbox.acknowledge_dead(NULL, 'x')$$),
+	($$SELECT outbox.acknowledge_dead(t.id('d4'), NULL)$$),
+	($$SELECT outbox.acknowledge_dead(t.id('d4'), '')$$)) v(s);
+BEGIN;
+SET LOCAL TRANSACTION READ ONLY;
+SELECT t.try($$SELECT outbox.acknowledge_dead(t.id('d4'), 'read only')$$);
+ROLLBACK;
+BEGIN;
+SELECT outbox.acknowledge_dead(t.id('d4'), 'rolled back');
+SELECT dead_count FROM outbox.status WHERE queue = 'd';
+ROLLBACK;
+SELECT dead_count FROM outbox.status WHERE queue = 'd';
+-- A row that is there by hand stops nothing.
+SELECT outbox_id FROM outbox.enqueue('by hand', '1', 'd') \gset
+INSERT INTO outbox.dead (outbox_id, queue, died_at) VALUES (:'outbox_id', 'd', now());
+SELECT outbox.cancel(:'outbox_id', 'broken');
+SELECT count(*) FROM outbox.dead_letters WHERE outbox_id = :'outbox_id';
+DELETE FROM outbox.dead WHERE outbox_id = :'outbox_id';
+SELECT outbox.replay(:'outbox_id') IS NOT NULL AS replayed;
+-- One look-up finds a message, or its last attempt, in whichever partition it lies.
+SELECT (outbox.message_facts(t.id('d4'))).event_type, (outbox.message_body(t.id('d4'))).payload, (outbox.last_attempt(t.id('d4'))).error_code,
+	outbox.message_facts(gen_random_uuid()) IS NULL AS no_message, outbox.last_attempt(NULL) IS NULL AS no_id;
+
 -- sequences: the next number of each key.
 SELECT outbox.create_queue('n', ordering => 'numbered');
 SELECT count(*) FROM generate_series(1, 5) g, LATERAL outbox.enqueue('s', to_jsonb(g), 'n', partition_key => CASE WHEN g > 3 THEN 'a' ELSE 'b' END);

@@ -75,10 +75,11 @@ my %writes = (
 	resume => [q{outbox.resume('default')}],
 	cancel => [qq{outbox.cancel('$id', 'no', true)}],
 	replay => [qq{outbox.replay('$dead')}],
+	acknowledge_dead => [qq{outbox.acknowledge_dead('$dead', 'no')}],
 	restore_pending => [q{outbox.restore_pending()}],
 	maintain => [q{outbox.maintain()}]);
 # What only reads, or changes nothing but shared memory.
-my @reads = ('prometheus', 'queue_stats', 'reset_stats', 'worker_status');
+my @reads = ('prometheus', 'queue_stats', 'queue_status', 'reset_stats', 'worker_status');
 
 my %volatile = map { $_ => 1 } split /\n/, $primary->safe_psql('postgres', q{
 	SELECT proname FROM pg_proc
@@ -104,8 +105,10 @@ foreach my $function (sort keys %writes)
 }
 foreach my $function (@reads)
 {
-	is(sqlstate($standby, "SELECT outbox.$function()"), '00000', "standby: $function()");
-	is(sqlstate($primary, "BEGIN READ ONLY; SELECT outbox.$function()"), '00000', "read-only transaction: $function()");
+	my $call = $function eq 'queue_status' ? "outbox.$function('default')" : "outbox.$function()";
+
+	is(sqlstate($standby, "SELECT $call"), '00000', "standby: $call");
+	is(sqlstate($primary, "BEGIN READ ONLY; SELECT $call"), '00000', "read-only transaction: $call");
 }
 is(sqlstate($standby, q{CALL outbox.wait_for_work('1 hour')}), '25006', 'standby: wait_for_work()');
 # The session can go on at once.

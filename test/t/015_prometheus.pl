@@ -161,13 +161,17 @@ SKIP:
 	isnt(complaints($last->{text} =~ s/outbox_enqueued_total/outbox_enqueued/gr), '0', 'promtool wants names by the conventions');
 	isnt(complaints($last->{text} =~ s/queue="default"/queue="de"fault"/gr), '0', 'promtool wants labels to be escaped');
 }
-is_deeply($last->{types}, {
-		(map { ("outbox_$_" => 'gauge') } qw(pending_depth pending_due pending_leased pending_expired pending_scheduled dead_letters
-			oldest_pending_age_seconds oldest_claimable_age_seconds queue_paused worker_up worker_failures worker_unrepaired_leases
-			notification_queue_usage_ratio)),
-		(map { ("outbox_${_}_total" => 'counter') } qw(enqueued duplicates claim_batches claimed attempts lease_repairs leases_lost cancelled
-			notify_wakeups optimistic_sends optimistic_outcomes)),
-		(map { ("outbox_${_}_seconds" => 'histogram') } qw(dispatch_latency wakeup_delay)) }, 'metrics and their types');
+# The table of docs/reference.md: metric => type.
+my ($table) = slurp_file('docs/reference.md') =~ /^### prometheus\n(.*?)^### /ms or die 'no table of metrics';
+my %documented;
+
+foreach my $line (grep { /^\| `/ } split /\n/, $table)
+{
+	my ($names, $type) = $line =~ /^\| (.*?) \| (\w+)/;
+
+	$documented{"outbox_$1"} = $type while $names =~ /`(\w+)`/g;
+}
+is_deeply($last->{types}, \%documented, 'metrics and their types are those that docs/reference.md lists');
 is(join(' ', map { $last->{text} =~ /^# HELP $_ \S.*\n# TYPE $_ /m ? () : $_ } keys %{ $last->{types} }), '', 'each has help');
 is_deeply(growth({ values => {} }, $last), {}, 'at first all counters are 0');
 
@@ -403,7 +407,7 @@ my %gauges = map { /^outbox_(\w+)\{queue="g"\}$/ && $now->{types}{"outbox_$1"} ?
 	grep { /^(\w+)/ && ($now->{types}{$1} // '') eq 'gauge' } keys %{ $now->{values} };
 my ($age, $due_age) = (delete $gauges{oldest_pending_age_seconds}, delete $gauges{oldest_claimable_age_seconds});
 
-is_deeply(\%gauges, { pending_depth => 10, pending_due => 3, pending_leased => 2, pending_expired => 1, pending_scheduled => 4, dead_letters => 1, queue_paused => 0 },
+is_deeply(\%gauges, { pending_depth => 10, pending_due => 3, pending_leased => 2, pending_expired => 1, pending_scheduled => 4, dead_letters => 1, counts_exact => 1, queue_paused => 0 },
 	'gauges of a queue');
 cmp_ok($age, '>=', 1000, 'age of the oldest');
 cmp_ok($due_age, '>=', 500, 'age of the oldest that is due');

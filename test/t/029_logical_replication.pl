@@ -72,7 +72,7 @@ $publisher->safe_psql('source', q{SET outbox.partition_interval = '1 week'; SELE
 # ---------------------------------------------------------------- to subscribe
 
 $publisher->safe_psql('source', q{
-	CREATE PUBLICATION outbox_history FOR TABLE outbox.messages, outbox.attempts, outbox.replays WITH (publish = 'insert', publish_via_partition_root = true);
+	CREATE PUBLICATION outbox_history FOR TABLE outbox.messages, outbox.attempts, outbox.replays, outbox.dead WITH (publish = 'insert, update, delete', publish_via_partition_root = true);
 	CREATE PUBLICATION outbox_all FOR TABLES IN SCHEMA outbox WITH (publish_via_partition_root = true)});
 my %publications = (reports => 'outbox_history', moved => 'outbox_all');
 my $conninfo = $publisher->connstr('source') =~ s/'/''/gr;

@@ -434,6 +434,10 @@ BEGIN
 		coalesce(NEW.completed_at, CASE WHEN NEW.state IN ('DISPATCHED', 'FAILED') THEN clock_timestamp() END),
 		NEW.rail_reference, NEW.rail_code, NEW.error_code, NEW.error_message, NEW.latency_ms, current_user,
 		coalesce(NEW.created_at, clock_timestamp()));
+	INSERT INTO outbox.dead (outbox_id, queue, died_at)
+	SELECT a.outbox_id, 'payment', a.created_at FROM outbox.attempts a
+	WHERE a.outbox_id = NEW.outbox_id AND a.attempt_no = NEW.attempt_no AND a.state = 'FAILED'
+	ON CONFLICT DO NOTHING;
 	-- For RETURNING.
 	EXECUTE format('SELECT * FROM %s WHERE outbox_id = $1 AND attempt_no = $2', TG_RELID::regclass) INTO NEW USING NEW.outbox_id, NEW.attempt_no;
 	RETURN NEW;
@@ -474,28 +478,26 @@ CREATE VIEW supervisor_outbox_status WITH (security_barrier) AS
 				WHERE m.queue = 'payment'::text) AS attempts
 		FROM outbox.status q WHERE q.queue = 'payment'::text) s;
 COMMENT ON VIEW supervisor_outbox_status IS
-'One row: the payments that are pending, and the ledger. Counts must read what they count: the first five columns all pending payments, dlq_depth all dead letters, the counts of attempts the whole ledger; what is not asked for is not read. outbox.stats has counters that cost nothing.';
+'One row: the payments that are pending, and the ledger. The first six columns are those of outbox.status, whose column counts says whether they are exact. The counts of attempts read the whole ledger if one of them is asked for; outbox.stats has counters that cost nothing.';
 COMMENT ON COLUMN supervisor_outbox_status.pending_depth IS 'payments without a terminal outcome';
 COMMENT ON COLUMN supervisor_outbox_status.leased_count IS 'held by a worker';
 COMMENT ON COLUMN supervisor_outbox_status.expired_lease_count IS 'held by a worker that lost its lease';
 COMMENT ON COLUMN supervisor_outbox_status.due_unleased_count IS 'claimable now';
 COMMENT ON COLUMN supervisor_outbox_status.oldest_pending_age_seconds IS 'age of the oldest pending payment; NULL = none';
-COMMENT ON COLUMN supervisor_outbox_status.dlq_depth IS 'ended as FAILED and not replayed';
+COMMENT ON COLUMN supervisor_outbox_status.dlq_depth IS 'ended as FAILED, neither replayed nor acknowledged';
 COMMENT ON COLUMN supervisor_outbox_status.dispatched_count IS 'attempts in the ledger with state DISPATCHED';
 COMMENT ON COLUMN supervisor_outbox_status.failed_count IS 'attempts in the ledger with state FAILED';
 COMMENT ON COLUMN supervisor_outbox_status.retryable_count IS 'attempts in the ledger with state RETRYABLE';
 COMMENT ON COLUMN supervisor_outbox_status.zombie_requeue_count IS 'attempts in the ledger with state ZOMBIE_REQUEUE';
 
 CREATE VIEW outbox_operational_status WITH (security_barrier) AS
-	SELECT o.outbox_id, m.aggregate_id AS instruction_id, o.partition_key AS participant_id, o.sequence_id, m.routing_key AS rail_type,
+	SELECT o.outbox_id, (o.m).aggregate_id AS instruction_id, o.partition_key AS participant_id, o.sequence_id, (o.m).routing_key AS rail_type,
 		o.attempt_count, o.next_attempt_at, o.created_at, o.claimed_by, o.claimed_at, o.lease_expires_at,
 		o.last_attempt_no, o.last_attempt_state, o.last_error_code, o.last_error_message, o.last_attempt_at,
 		o.state AS derived_state, o.lease_age_seconds, o.time_to_due
-	FROM outbox.operational_status o
-	LEFT JOIN LATERAL (
-		SELECT DISTINCT ON (m.outbox_id) m.outbox_id, m.aggregate_id, m.routing_key
-		FROM outbox.messages m WHERE m.outbox_id = o.outbox_id) m ON m.outbox_id = o.outbox_id
-	WHERE o.queue = 'payment'::text;
+	FROM (
+		SELECT o.*, outbox.message_facts(o.outbox_id) AS m, pg_catalog.clock_timestamp() AS at
+		FROM outbox.operational_status o WHERE o.queue = 'payment'::text) o;
 COMMENT ON VIEW outbox_operational_status IS
 'One row a pending payment: its lease, its schedule, its last attempt, and what follows from them. Costs two look-ups a row read: narrow it, by outbox_id, participant_id, claimed_by or lease_expires_at. Anything else, counts and an order among them, reads all that is pending.';
 COMMENT ON COLUMN outbox_operational_status.outbox_id IS 'the payment';
@@ -558,3 +560,5 @@ GRANT USAGE ON TYPE outbox_attempt_state TO symphony_executor, symphony_readonly
 GRANT SELECT ON payment_outbox_pending, payment_outbox_attempts, supervisor_outbox_status, outbox_operational_status
 TO symphony_readonly, symphony_auditor, symphony_control;
 GRANT SELECT ON participant_outbox_sequences TO symphony_control;
+-- Functions of a view are called by who reads it.
+GRANT EXECUTE ON FUNCTION outbox.queue_status(text), outbox.message_facts(uuid), outbox.last_attempt(uuid) TO symphony_readonly, symphony_auditor;

@@ -1,0 +1,291 @@
+// What a queue holds, as operators and scrapes ask: the function under the view outbox.status.
+//
+// Guarantees: it reads at most outbox.count_limit entries of a queue for each of its questions, dead ones included,
+// whatever the backlog and its history; what it says is exact where that was enough. Where not, totals are those that
+// commits keep in shared memory since the worker counted (upkeep/recount.h); where these are not known, it is what was
+// read, and there is at least that. It says which of the three.
+//
+// Shape: the index of due times is read from now backwards and forwards, priority by priority: what lies before now is
+// due or an expired lease, what lies behind is scheduled or leased. The state of a row is judged by the row.
+
+#include "commit/entries.h"
+#include "commit/shared.h"
+#include "rows/call.h"
+#include "rows/peek.h"
+#include "server/args.h"
+#include "server/boundary.h"
+#include "server/settings.h"
+
+namespace outbox {
+
+namespace {
+
+constexpr IndexKeys by_due_time = {{TEXTOID, INT2OID, TIMESTAMPTZOID}};
+constexpr IndexKeys by_expiry = {{TIMESTAMPTZOID, TEXTOID}};
+constexpr IndexKeys by_queue = {{TEXTOID}};
+
+// So many entries of each priority are read in any case, to find its oldest.
+constexpr int64 least_entries = 16;
+
+struct Held {
+	int64 due;
+	int64 scheduled;
+	int64 leased;
+	int64 expired;
+	int64 dead;
+	TimestampTz oldest_due; // DT_NOEND = none
+	TimestampTz oldest;
+	bool all_due; // all rows before now were read
+	bool all_later;
+	bool all_dead;
+};
+
+struct Asked {
+	text *queue;
+	TimestampTz now;
+	Table *pending;
+	QueueSlot *slot; // nullptr = none
+	uint32 generation;
+	Held held;
+};
+
+struct Row {
+	TimestampTz next_attempt_at;
+	TimestampTz created_at;
+	TimestampTz expires_at;
+	bool leased;
+};
+
+Row
+read_row(const Table *table, TupleTableSlot *slot)
+{
+	bool isnull;
+	Row row;
+
+	row.next_attempt_at = DatumGetTimestampTz(table->get(slot, pending_col::next_attempt_at, &isnull));
+	row.created_at = DatumGetTimestampTz(table->get(slot, pending_col::created_at, &isnull));
+	row.expires_at = DatumGetTimestampTz(table->get(slot, pending_col::lease_expires_at, &isnull));
+	row.leased = !isnull;
+	return row;
+}
+
+void
+count_row(Asked *asked, const Row &row)
+{
+	Held *held = &asked->held;
+
+	if (row.leased && row.expires_at > asked->now)
+		held->leased++;
+	else if (row.leased)
+		held->expired++;
+	else if (row.next_attempt_at > asked->now)
+		held->scheduled++;
+	else
+	{
+		held->due++;
+		if (!TIMESTAMP_NOT_FINITE(row.next_attempt_at))
+			held->oldest_due = Min(held->oldest_due, row.next_attempt_at);
+	}
+	if (!TIMESTAMP_NOT_FINITE(row.created_at))
+		held->oldest = Min(held->oldest, row.created_at);
+}
+
+// The rows of a priority on one side of now. False when the entries were used up.
+bool
+walk_level(Asked *asked, Peek *peek, int level, bool later, int64 *entries)
+{
+	ScanKeyData keys[4];
+	int64 left = Max(*entries, least_entries);
+	int64 given = left;
+	TimestampTz from = later ? asked->now : DT_NOBEGIN;
+	Walk walk;
+
+	// A snapshot that is older than this statement sees rows that ended since, below the floor.
+	if (!later && asked->slot != nullptr && !IsolationUsesXactSnapshot())
+		from = due_floor(asked->slot, asked->generation, asked->queue, level);
+	key_equals(&keys[0], peek->index, 1, F_TEXTEQ, PointerGetDatum(asked->queue));
+	key_equals(&keys[1], peek->index, 2, F_INT2EQ, Int16GetDatum(static_cast<int16>(level)));
+	key_compares(&keys[2], peek->index, 3, later ? BTGreaterStrategyNumber : BTGreaterEqualStrategyNumber,
+				 later ? F_TIMESTAMPTZ_GT : F_TIMESTAMPTZ_GE, TimestampTzGetDatum(from));
+	key_compares(&keys[3], peek->index, 3, BTLessEqualStrategyNumber, F_TIMESTAMPTZ_LE,
+				 TimestampTzGetDatum(later ? DT_NOEND : asked->now));
+	start_peek(peek, keys, 4);
+	while ((walk = next_within(peek, ForwardScanDirection, &left)) == Walk::row)
+		count_row(asked, read_row(asked->pending, peek->slot));
+	*entries -= given - Max(left, 0);
+	return walk == Walk::end;
+}
+
+void
+walk_due(Asked *asked)
+{
+	Peek peek;
+
+	begin_peek(&peek, asked->pending, "pending_due", by_due_time, 4);
+	for (bool later : {false, true})
+	{
+		int64 entries = count_limit();
+		bool all = true;
+
+		for (int level = priorities - 1; level >= 0; level--)
+			all = walk_level(asked, &peek, level, later, &entries) && all;
+		*(later ? &asked->held.all_later : &asked->held.all_due) = all;
+	}
+	end_peek(&peek);
+}
+
+bool
+is_of(const Asked *asked, TupleTableSlot *slot)
+{
+	bool isnull;
+	text *queue = DatumGetTextPP(asked->pending->get(slot, pending_col::queue, &isnull));
+
+	return VARSIZE_ANY_EXHDR(queue) == VARSIZE_ANY_EXHDR(asked->queue) &&
+		   memcmp(VARDATA_ANY(queue), VARDATA_ANY(asked->queue), VARSIZE_ANY_EXHDR(queue)) == 0;
+}
+
+// Expired leases lie among the due rows, of which there are too many: they have an index of their own.
+void
+walk_expired(Asked *asked)
+{
+	int64 entries = count_limit();
+	int64 expired = 0;
+	ScanKeyData keys[2];
+	Peek peek;
+
+	begin_peek(&peek, asked->pending, "pending_lease", by_expiry, 2);
+	key_compares(&keys[0], peek.index, 1, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE,
+				 TimestampTzGetDatum(IsolationUsesXactSnapshot() ? DT_NOBEGIN : lease_floor()));
+	key_compares(&keys[1], peek.index, 1, BTLessEqualStrategyNumber, F_TIMESTAMPTZ_LE, TimestampTzGetDatum(asked->now));
+	start_peek(&peek, keys, 2);
+	while (next_within(&peek, ForwardScanDirection, &entries) == Walk::row)
+		expired += is_of(asked, peek.slot);
+	end_peek(&peek);
+	asked->held.expired = Max(asked->held.expired, expired);
+}
+
+// Ids ascend with time: the first of the queue is its oldest.
+void
+walk_oldest(Asked *asked)
+{
+	int64 entries = count_limit();
+	bool found = false;
+	Peek peek;
+
+	begin_peek(&peek, asked->pending, nullptr, by_id, 0);
+	start_peek(&peek, nullptr, 0);
+	while (!found && next_within(&peek, ForwardScanDirection, &entries) == Walk::row)
+	{
+		TimestampTz created = read_row(asked->pending, peek.slot).created_at;
+
+		found = is_of(asked, peek.slot) && !TIMESTAMP_NOT_FINITE(created);
+		if (found)
+			asked->held.oldest = Min(asked->held.oldest, created);
+	}
+	end_peek(&peek);
+}
+
+void
+walk_dead(Asked *asked, Call *call)
+{
+	Table *dead = open(call, dead_shape, reads);
+	int64 entries = count_limit();
+	ScanKeyData key;
+	Peek peek;
+	Walk walk;
+
+	begin_peek(&peek, dead, "dead_open", by_queue, 1);
+	key_equals(&key, peek.index, 1, F_TEXTEQ, PointerGetDatum(asked->queue));
+	start_peek(&peek, &key, 1);
+	while ((walk = next_within(&peek, ForwardScanDirection, &entries)) == Walk::row)
+		asked->held.dead++;
+	asked->held.all_dead = walk == Walk::end;
+	end_peek(&peek);
+	close_table(dead);
+}
+
+int64
+pending_seen(const Held *held)
+{
+	return held->due + held->scheduled + held->leased + held->expired;
+}
+
+// What was not read follows from the totals. Each number is at least what was read.
+void
+complete_from_totals(Held *held, QueueSlot *slot)
+{
+	int64 total = Max(kept(slot, Kept::pending), pending_seen(held));
+	int64 leased = Max(kept(slot, Kept::leased), held->leased + held->expired);
+
+	held->dead = held->all_dead ? held->dead : Max(kept(slot, Kept::dead), held->dead);
+	if (held->all_due && held->all_later)
+		return;
+	if (!held->all_later)
+	{
+		held->leased = Max(leased - held->expired, held->leased);
+		held->scheduled = Max(held->all_due ? total - held->due - held->expired - held->leased
+											: static_cast<int64>(pg_atomic_read_u64(&slot->scheduled)),
+							  held->scheduled);
+	}
+	if (!held->all_due)
+		held->due = Max(total - held->scheduled - held->leased - held->expired, held->due);
+}
+
+void
+find_out(Asked *asked, Call *call)
+{
+	asked->held.oldest_due = asked->held.oldest = DT_NOEND;
+	asked->now = call->now;
+	asked->slot = queue_slot(text_to_cstring(asked->queue), &asked->generation, false);
+	asked->pending = open(call, pending_shape, reads);
+	walk_due(asked);
+	if (!asked->held.all_due)
+		walk_expired(asked);
+	if (!asked->held.all_due || !asked->held.all_later)
+		walk_oldest(asked);
+	close_table(asked->pending);
+	walk_dead(asked, call);
+}
+
+Datum
+seconds(TimestampTz from, TimestampTz to)
+{
+	return Float8GetDatum(static_cast<double>(to - from) / USECS_PER_SEC);
+}
+
+} // namespace
+
+OUTBOX_FUNCTION(outbox_queue_status)
+{
+	constexpr int columns = 10;
+	TupleDesc desc = single_row_desc(fcinfo, columns);
+	Asked asked = {};
+	Held *held = &asked.held;
+	const char *how = "exact";
+	TimestampTz counted = 0;
+	bool nulls[columns] = {};
+	Call call;
+
+	asked.queue = PG_GETARG_TEXT_PP(0);
+	begin_reading(&call);
+	find_out(&asked, &call);
+	end_reading(&call);
+	counted = asked.slot != nullptr ? counted_at(asked.slot) : 0;
+	if (!held->all_due || !held->all_later || !held->all_dead)
+		how = counted != 0 ? "kept" : "at least";
+	if (counted != 0)
+		complete_from_totals(held, asked.slot);
+
+	Datum values[columns] = {
+		Int64GetDatum(pending_seen(held)),    Int64GetDatum(held->due),         Int64GetDatum(held->leased),
+		Int64GetDatum(held->expired),         Int64GetDatum(held->scheduled),   Int64GetDatum(held->dead),
+		seconds(held->oldest_due, asked.now), seconds(held->oldest, asked.now), CStringGetTextDatum(how),
+		TimestampTzGetDatum(counted)};
+
+	nulls[6] = held->oldest_due == DT_NOEND;
+	nulls[7] = held->oldest == DT_NOEND;
+	nulls[9] = counted == 0;
+	return single_row(desc, values, nulls);
+}
+
+} // namespace outbox
