@@ -99,8 +99,7 @@ lower_due_floors(const Entries *entries)
 
 } // namespace
 
-// If the slot has become another queue's, what was read is of that one's floor, and what was
-// emptied its notes: maybe somebody is raising it who counts on them.
+// If the slot has become another queue's, that one's floor was read, and maybe taken.
 TimestampTz
 begin_at_due_floor(FloorScan *scan, QueueSlot *slot, uint32 generation, const text *queue, int priority)
 {
@@ -112,8 +111,6 @@ begin_at_due_floor(FloorScan *scan, QueueSlot *slot, uint32 generation, const te
 	pg_read_barrier();
 	if (pg_atomic_read_u32(&slot->generation) == generation)
 		return from;
-	if (scan->floor != nullptr)
-		lower(scan->floor, DT_NOBEGIN);
 	leave_floor(scan);
 	return DT_NOBEGIN;
 }

@@ -8,11 +8,10 @@
 //
 // Shape: finished rows stay in the index until VACUUM may remove them, which an old snapshot
 // forbids: a scan from the beginning would walk over all of them, each time. So whoever
-// walks to the first live entry raises the floor to it. One at a time: it takes the floor,
-// empties `noted`, reads `at`, and walks; commits lower `noted` first, then `at`. It raises
-// `at` to what it found, only from what it read, and lowers it to `noted`. Of a commit that it
-// could not see, then, one of the two steps comes after one of its own; docs/internals.md goes
-// through them. In between `at` may be too high: scans begin at `noted` where that is lower.
+// walks to the first live entry raises the floor to it. One at a time: it takes the floor, which
+// empties `noted`, walks from `at`, and raises `at` to what it found, but not above `noted`. A commit
+// lowers both. Each of the three is one step under a spinlock: a commit that the walk could not see
+// comes after the taking, so it is noted, or after the raising, so it lowers what was raised.
 //
 // A transaction's own entries are in entries.h.
 #pragma once
@@ -23,22 +22,23 @@ namespace outbox {
 
 constexpr int priorities = 16;
 
+// Under the lock: loads and stores, nothing that can fail or wait.
 struct Floor {
-	pg_atomic_uint64 at;     // nothing live below; DT_NOEND: nothing at all
-	pg_atomic_uint64 noted;  // the least key of a commit since a raiser began
-	pg_atomic_uint32 raiser; // number of its PGPROC + 1
+	slock_t lock;
+	uint32 raiser;     // number of its PGPROC + 1; 0 = none
+	TimestampTz at;    // nothing live below; DT_NOEND: nothing at all
+	TimestampTz noted; // the least key of a commit since a raiser began
 };
 
-// Nothing is known. Two times never look the same, so that who raised the floor of the slot's
-// last owner does not raise this one.
-void init_floor(Floor *floor, uint32 time);
-void init_floors(Floor *floors, uint32 time);
+// Once. Nothing is known.
+void init_floor(Floor *floor);
+// Nothing is known any more: whoever is raising it raises nothing.
+void reset_floor(Floor *floor);
 
 // ---- scanning
 
 struct FloorScan {
-	Floor *floor; // nullptr: none, or the floor is not to be raised
-	TimestampTz began_at;
+	Floor *floor;     // nullptr: none, or the floor is not to be raised
 	TimestampTz most; // this transaction may make live again what lies there
 };
 

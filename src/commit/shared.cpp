@@ -47,7 +47,7 @@ init_database(DatabaseSlot *slot)
 	pg_atomic_init_u64(&slot->sleeps_until, 0);
 	pg_atomic_init_u64(&slot->look_at, static_cast<uint64>(DT_NOEND));
 	pg_atomic_init_u64(&slot->expires_at, static_cast<uint64>(DT_NOEND));
-	init_floor(&slot->lease_floor, static_cast<uint32>(GetCurrentTimestamp()));
+	reset_floor(&slot->lease_floor);
 	memset(&slot->report, 0, sizeof(slot->report));
 	memset(&slot->maintenance, 0, sizeof(slot->maintenance));
 }
@@ -71,7 +71,8 @@ init_queue(QueueSlot *slot)
 		pg_atomic_init_u64(&count, 0);
 	pg_atomic_init_u64(&slot->scheduled, 0);
 	pg_atomic_init_u64(&slot->counted_at, 0);
-	init_floors(slot->due_floors, pg_atomic_read_u32(&slot->generation));
+	for (Floor &floor : slot->due_floors)
+		reset_floor(&floor);
 }
 
 void
@@ -97,12 +98,15 @@ startup()
 			slot.database = InvalidOid;
 			// Once: whoever still waits there is in its list.
 			ConditionVariableInit(&slot.claimable);
+			init_floor(&slot.lease_floor);
 			init_database(&slot);
 		}
 		for (int i = 0; i < shared->queue_slots; i++)
 		{
 			pg_atomic_init_u32(&shared->queues[i].generation, 0);
 			shared->queues[i].database = InvalidOid;
+			for (Floor &floor : shared->queues[i].due_floors)
+				init_floor(&floor);
 			init_queue(&shared->queues[i]);
 		}
 	}

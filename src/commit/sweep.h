@@ -17,7 +17,7 @@ void
 sweep_below(Floor *floor, TimestampTz *at, Probe *probe, int column, int entries_a_time, const Start &start,
 			const Key &key)
 {
-	TimestampTz end = static_cast<TimestampTz>(pg_atomic_read_u64(&floor->at));
+	TimestampTz end = floor_at(floor);
 	TimestampTz reached = *at;
 	Walk walk = Walk::tired;
 

@@ -10,7 +10,7 @@
  * - in the end no row lies below the floor, nobody has it taken, and a second owner never had;
  * - of all this nothing depends on sessions and server living on.
  *
- * Shape: a step is one atomic operation on shared memory, one page of the index, or one row.
+ * Shape: a step is what is done under the floor's lock, one page of the index, or one row.
  * A walk keeps a page of entries, as an index scan does, and looks at their rows later: what
  * moved meanwhile is not met. Clocks are arbitrary: each scan takes any time for now.
  *
@@ -139,18 +139,19 @@ inline undo(who)
 	}
 }
 
-inline lower_noted() { noted = MIN(noted, made) }
-inline lower_at() { at = MIN(at, made) }
-
 /* floor.cpp, lower() */
 inline lower_floor()
 {
-#ifdef AT_BEFORE_NOTED
-	lower_at();
-	lower_noted();
+#ifdef TWO_STEPS
+	at = MIN(at, made);
+	noted = MIN(noted, made);
 #else
-	lower_noted();
-	lower_at();
+	atomic {
+#ifndef NOT_NOTED
+		noted = MIN(noted, made);
+#endif
+		at = MIN(at, made)
+	}
 #endif
 }
 
@@ -237,37 +238,26 @@ inline check_told()
 /* begin_at_floor() */
 inline begin_scan()
 {
-	raising = false;
-#ifdef NOTES_NOT_READ
-	atomic { expect_told(); from = at }
-#else
-	atomic { expect_told(); from = noted }
-	from = MIN(from, at);
-#endif
-	if
-	:: from == NEVER || made < from
-	:: else ->
-		atomic {
-			if
-#ifdef TWO_RAISERS
-			:: raiser = me; raising = true
-#else
-			:: raiser == NOBODY -> raiser = me; raising = true
-			:: else
-#endif
-			fi
-		}
-	fi;
-	if
-	:: raising ->
-#ifndef RESET_LATE
-		noted = NEVER;
-#endif
-		from = at
-	:: else
-	fi;
 	atomic {
-		began = from;
+		expect_told();
+		raising = false;
+		from = at;
+		if
+		:: from == NEVER || made < from
+#ifdef TWO_RAISERS
+		:: else -> raising = true
+#else
+		:: else -> raising = raiser == NOBODY
+#endif
+		fi;
+		if
+		:: raising ->
+			raiser = me;
+#ifndef RESET_LATE
+			noted = NEVER
+#endif
+		:: else
+		fi;
 #ifndef NO_MADE
 		from = MIN(from, made);
 #endif
@@ -286,27 +276,19 @@ inline raise()
 	v = MIN(v, most);
 #endif
 	atomic {
+#ifndef NOTES_NOT_READ
+		v = MIN(v, noted);
+#endif
 		if
-#ifdef NO_SWAP
-		:: v > began -> at = v; moved = true
+#ifdef TWO_RAISERS
+		:: v > at -> at = v
 #else
-		:: v > began && at == began -> at = v; moved = true
+		:: raiser == me && v > at -> at = v
 #endif
-		:: else -> moved = false
-		fi;
-#ifndef INTERRUPTED
-		undisturbed[me] = moved
-#endif
+		:: else
+		fi
 	}
-#ifndef NO_SECOND_LOOK
-	if
-	:: moved ->
-		v = noted;
-		at = MIN(at, v)
-	:: else
-	fi;
-#endif
-	atomic { moved = false; v = 0; release_floor(); undisturbed[me] = false }
+	atomic { v = 0; release_floor() }
 }
 
 inline release_floor()
@@ -377,7 +359,7 @@ inline end_walk()
 {
 	d_step {
 		forget_page(me);
-		k = 0; page_end = 0; met_row = 0; from = 0; began = 0; most = 0; proving = false; limit = 0
+		k = 0; page_end = 0; met_row = 0; from = 0; most = 0; proving = false; limit = 0
 	}
 }
 
@@ -424,8 +406,8 @@ inline scan()
 /* Of a session: its transaction (floor.cpp, struct Entries), its scan (struct FloorScan, struct Probe). */
 #define DECLARE \
 	byte made = NEVER, removed = NEVER, changes; \
-	byte from, began, most; \
-	bool raising, moved, scanned; \
+	byte from, most; \
+	bool raising, scanned; \
 	bool proving; \
 	byte k, page_end, met, met_row, v, now, limit, claimed; \
 	byte which, to; \

@@ -60,37 +60,21 @@ sub then_found
 
 # ---------------------------------------------------------------- the commit stands still
 
-# It is visible, and has not lowered the floor; or noted its key, and not yet lowered.
-foreach my $point ('commit_before_lower', 'lower_after_noted')
-{
-	prepare();
-	arm($node, $point, $producer_pid);
-	start_query($producer, $small);
-	stands_at($node, $point, $producer_pid);
-	is($other->query_safe($claim), 'great', "$point: a claim of before does not see it");
-	$other->query_safe($claim) for 1 .. 2;
-	release($node, $point);
-	result_of($producer);
-	is($other->query_safe($claim), 'small', '... once the commit has ended it is found');
-}
-
-# It began before the floor was taken, and ends while the claim walks.
+# It is visible, and has not lowered the floor.
 prepare();
-arm($node, 'lower_after_noted', $producer_pid);
+arm($node, 'commit_before_lower', $producer_pid);
 start_query($producer, $small);
-stands_at($node, 'lower_after_noted', $producer_pid);
-arm($node, 'raise_before_set', $worker_pid);
-start_query($worker, $claim);
-stands_at($node, 'raise_before_set', $worker_pid);
-release($node, 'lower_after_noted');
+stands_at($node, 'commit_before_lower', $producer_pid);
+is($other->query_safe($claim), 'great', 'a claim that begins before a commit has lowered the floor does not see it');
+$other->query_safe($claim) for 1 .. 2;
+release($node, 'commit_before_lower');
 result_of($producer);
-release($node, 'raise_before_set');
-then_found('great small', 'a commit that noted its key before the claim emptied the notes, and lowered after it had read the floor');
+is($other->query_safe($claim), 'small', '... once the commit has ended it is found');
 
 # ---------------------------------------------------------------- the claim stands still
 
-# A whole transaction falls into each gap of the claim that raises.
-foreach my $point ('raise_before_emptied', 'raise_before_set', 'raise_before_look')
+# A whole transaction falls into each gap of the claim that raises: the floor not yet taken, taken, about to be raised.
+foreach my $point ('raise_before_taken', 'raise_taken', 'raise_before_set')
 {
 	prepare();
 	arm($node, $point, $worker_pid);
@@ -112,33 +96,20 @@ foreach my $point ('raise_before_emptied', 'raise_before_set', 'raise_before_loo
 	then_found('great middle', '... and one where it is to be raised over, which another claim took and gave back');
 }
 
-# Half of its steps before, half after.
+# Visible before the floor is taken, and lowered after it is raised.
 prepare();
-arm($node, 'raise_before_look', $worker_pid);
-start_query($worker, $claim);
-stands_at($node, 'raise_before_look', $worker_pid);
-arm($node, 'lower_after_noted', $producer_pid);
+arm($node, 'commit_before_lower', $producer_pid);
 start_query($producer, $small);
-stands_at($node, 'lower_after_noted', $producer_pid);
-release($node, 'raise_before_look');
-result_of($worker);
-$other->query_safe($claim);
-release($node, 'lower_after_noted');
-result_of($producer);
-is($other->query_safe("SELECT count(*) FROM outbox.pending WHERE claimed_by IS NOT NULL"), '2', 'a commit that noted its key when the floor was set: found by the look at the notes');
-
-# The floor is above a message whose commit has ended, and so may have woken somebody.
-prepare();
+stands_at($node, 'commit_before_lower', $producer_pid);
 arm($node, 'raise_before_set', $worker_pid);
 start_query($worker, $claim);
 stands_at($node, 'raise_before_set', $worker_pid);
-$producer->query_safe($middle);
-arm($node, 'raise_before_look', $worker_pid);
 release($node, 'raise_before_set');
-stands_at($node, 'raise_before_look', $worker_pid);
-is($other->query_safe($claim), 'great middle', 'who is woken finds the message although the floor stands above it');
-release($node, 'raise_before_look');
-is(result_of($worker), 'nothing', '... and leaves nothing to who was raising it');
+result_of($worker);
+release($node, 'commit_before_lower');
+result_of($producer);
+$other->query_safe($claim);
+is($other->query_safe("SELECT count(*) FROM outbox.pending WHERE claimed_by IS NOT NULL"), '2', 'a commit lowers what was raised over its message');
 
 # ---------------------------------------------------------------- the claim ends
 
@@ -146,12 +117,12 @@ prepare();
 arm($node, 'raise_before_set', $worker_pid);
 start_query($worker, $claim);
 stands_at($node, 'raise_before_set', $worker_pid);
-arm($node, 'raise_before_emptied', $other->{outbox_pid});
+arm($node, 'raise_taken', $other->{outbox_pid});
 start_query($other, "/* meanwhile */ $claim");
-$node->poll_query_until('postgres', qq{SELECT reached('raise_before_emptied') = pid OR state = 'idle' AND query ~ '^/. meanwhile'
+$node->poll_query_until('postgres', qq{SELECT reached('raise_taken') = pid OR state = 'idle' AND query ~ '^/. meanwhile'
 	FROM pg_stat_activity WHERE pid = $other->{outbox_pid}}) or die;
-is($node->safe_psql('postgres', "SELECT reached('raise_before_emptied') = $other->{outbox_pid}"), 'f', 'while one raises, no other does');
-release($node, 'raise_before_emptied');
+is($node->safe_psql('postgres', "SELECT reached('raise_taken') = $other->{outbox_pid}"), 'f', 'while one raises, no other does');
+release($node, 'raise_taken');
 is(result_of($other), 'great', '... it claims');
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($worker_pid)");
 $node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $worker_pid") or die;
@@ -166,19 +137,26 @@ result_of($other);
 
 # ---------------------------------------------------------------- the slot becomes another queue's
 
+my $other_pid = $other->query_safe('SELECT pg_backend_pid()');
+
 $node->safe_psql('postgres', q{SELECT outbox.create_queue('last')});
 $node->safe_psql('postgres', q{SELECT outbox.create_queue('filler ' || n) FROM generate_series(1, 16 - (SELECT count(*) FROM outbox.queue_stats())) n});
-my $other_pid = $other->query_safe('SELECT pg_backend_pid()');
-arm($node, 'raise_before_emptied', $other_pid);
-start_query($other, $claim =~ s/'a'/'last'/r);
-stands_at($node, 'raise_before_emptied', $other_pid);
-$node->safe_psql('postgres', q{SELECT outbox.drop_queue('last')});
-$node->safe_psql('postgres', q{SELECT outbox.create_queue('next')});
-is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.queue_stats() WHERE queue = 'next'}), '1', 'a claim stands while its queue is dropped, whose slot another one gets');
-$producer->query_safe(q{SELECT outbox.enqueue('of ' || p, '1', 'next', priority => p) FROM generate_series(0, 15) p});
-release($node, 'raise_before_emptied');
-is(result_of($other), 'nothing', '... it finds nothing');
-is($other->query_safe(q{SELECT count(*) FROM outbox.claim('w', 99, queues => ARRAY['next'])}), '16', '... and hides nothing of the other queue');
+foreach my $point ('raise_before_taken', 'raise_taken', 'raise_before_set')
+{
+	arm($node, $point, $other_pid);
+	start_query($other, $claim =~ s/'a'/'last'/r);
+	stands_at($node, $point, $other_pid);
+	$node->safe_psql('postgres', q{SELECT outbox.drop_queue('last')});
+	$node->safe_psql('postgres', q{SELECT outbox.create_queue('next')});
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.queue_stats() WHERE queue = 'next'}), '1', "$point: a claim stands while its queue is dropped, whose slot another one gets");
+	$producer->query_safe(q{SELECT outbox.enqueue('of ' || p, '1', 'next', priority => p) FROM generate_series(0, 15) p});
+	release($node, $point);
+	is(result_of($other), 'nothing', '... it finds nothing');
+	is($other->query_safe(q{SELECT count(*) FROM outbox.claim('w', 99, queues => ARRAY['next'])}), '16', '... and hides nothing of the other queue');
+	$node->safe_psql('postgres', q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending WHERE queue = 'next'});
+	$node->safe_psql('postgres', q{SELECT outbox.drop_queue('next')});
+	$node->safe_psql('postgres', q{SELECT outbox.create_queue('last')});
+}
 
 consistent($node, 'nothing lost, nothing twice');
 $_->quit foreach $producer, $other;
