@@ -1133,7 +1133,7 @@ BEGIN ATOMIC
 	SELECT 'error', o.oid::regclass::text, 'is UNLOGGED: a crash empties it'
 	FROM ours o WHERE o.relpersistence = 'u'
 	UNION ALL
-	SELECT 'error', l.oid::regclass::text, 'is a partition but no plain table'
+	SELECT 'error', l.oid::regclass::text, 'is a partition but not an ordinary table'
 	FROM leaves l WHERE l.relkind <> 'r'
 	UNION ALL
 	SELECT 'error', 'type outbox.attempt_state', 'has the state ' || quote_literal(e.enumlabel) || ', which is none of a finished try'

@@ -136,11 +136,13 @@ has_room_to_notify()
 {
 	if (notification_queue_usage() < fullest_queue)
 		return true;
-	ereport(WARNING,
-			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-			 errmsg("workers are not told of new messages: the notification queue of the server is full"),
-			 errdetail("A session that listens has not read it for long, or stays in a transaction."),
-			 errhint("Workers that look by themselves find the messages. A background worker spares producers this.")));
+	ereport(
+		WARNING,
+		(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+		 errmsg("workers are not notified of new messages: the notification queue of the server is full"),
+		 errdetail("A listening session stays in a transaction, or has not read its notifications for a long time."),
+		 errhint(
+			 "Workers find the messages at their next claim. With a background worker producers do not send notifications.")));
 	return false;
 }
 

@@ -29,7 +29,7 @@ check_keys(const Message *message)
 	if (message->has_event_id && equal(message->event_id, nil))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("event_id must not be the nil UUID, %s", shown(message->event_id)),
-						errhint("Pass NULL for none: it is the outbox_id then.")));
+						errhint("Pass NULL to use the outbox_id.")));
 }
 
 void

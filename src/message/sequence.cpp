@@ -53,7 +53,7 @@ advance(Table *table, Probe *probe, TupleTableSlot *row, const text *queue, cons
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
 						errmsg("the number of partition_key \"%s\" is held by another transaction",
 							   shown(last->partition_key)),
-						errhint("Nothing but the outbox should lock or change rows of outbox.key_numbers.")));
+						errhint("Only the outbox should lock or change rows of outbox.key_numbers.")));
 	unlock_key(&held);
 	return before;
 }

@@ -125,8 +125,7 @@ check_owner(const Queue *queue, Oid owner)
 
 	if (strcmp(now, then) != 0)
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-						errmsg("validator %s does not belong to the role that it belonged to when it was set",
-							   shown(queue->validator)),
+						errmsg("validator %s has another owner than when it was set", shown(queue->validator)),
 						errdetail("Its owner is \"%s\", and was \"%s\".", now, then),
 						errhint("Have a member of role \"%s\" set it again with outbox.alter_queue.", now)));
 }

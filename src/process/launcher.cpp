@@ -200,8 +200,9 @@ tell_version(Followed *followed, Finding finding)
 	if (finding == Finding::other_version && !followed->told_version)
 		ereport(
 			LOG,
-			(errmsg("outbox launcher: database \"%s\" has a version of the extension that this library does not serve",
-					followed->name),
+			(errmsg(
+				 "outbox launcher: database \"%s\" has a version of the extension that this library does not support",
+				 followed->name),
 			 errhint("Use ALTER EXTENSION outbox UPDATE in that database.")));
 	followed->told_version = finding == Finding::other_version;
 }

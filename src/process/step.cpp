@@ -49,7 +49,7 @@ failed(Step *step, const ErrorData *error)
 		step->trouble->told = true;
 		ereport(LOG, (errcode(error->sqlerrcode), errmsg("outbox worker %s", what),
 					  error->detail != nullptr ? errdetail_internal("%s", error->detail) : 0,
-					  errhint("It tries again after a growing pause and tells when it has succeeded.")));
+					  errhint("It tries again after growing pauses and logs when it succeeds.")));
 	}
 	report_troubles(step);
 }

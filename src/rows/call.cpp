@@ -79,7 +79,7 @@ bound_below(PartitionBoundInfo bounds, const core::Uuid &id)
 [[noreturn]] void
 parent_is_gone(Oid oid)
 {
-	ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("the outbox was dropped meanwhile"),
+	ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("the outbox was dropped concurrently"),
 					errdetail("Its table with OID %u is gone.", oid), errhint("Try again.")));
 }
 

@@ -17,7 +17,7 @@ refuse(Relation rel, const char *what, const char *name)
 	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					errmsg("table outbox.%s has %s%s%s", RelationGetRelationName(rel), what, name ? " " : "",
 						   name ? name : ""),
-					errdetail("The outbox works on its tables directly and would pass it over."),
+					errdetail("The outbox works on its tables directly and would ignore it."),
 					errhint("Remove it, or use a table of your own.")));
 }
 

@@ -196,7 +196,7 @@ require_unchanged(const Leaves *leaves, int64 after_ms, int64 until_ms)
 	Leaves now = {};
 
 	if (!find_leaves(after_ms, until_ms, &now) || now.messages != leaves->messages || now.attempts != leaves->attempts)
-		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("the partitions were changed meanwhile")));
+		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("the partitions were changed concurrently")));
 }
 
 // ---- retiring

@@ -42,7 +42,7 @@ try_cancel(Call *call, const core::Uuid &id, text *reason, bool force, text *by,
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
 						errmsg("message %s is leased to worker \"%s\"", shown(id), shown(row->claimed_by)),
 						errdetail("The lease expires at %s.", timestamptz_to_str(row->lease_expires_at)),
-						errhint("Use force => true to cancel it all the same.")));
+						errhint("Use force => true to cancel it anyway.")));
 	before = tried(call, id);
 	if (before.terminal)
 	{

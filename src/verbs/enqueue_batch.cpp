@@ -163,8 +163,8 @@ take(const char *name, JsonbValue *value, Message *message)
 	}
 	else
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("messages has an unknown name \"%s\"", shown(cstring_to_text(name))),
-						errhint("The names are those of the arguments of outbox.enqueue, without queue.")));
+						errmsg("unknown key \"%s\" in messages", shown(cstring_to_text(name))),
+						errhint("The keys are the names of the arguments of outbox.enqueue, without queue.")));
 }
 
 bool

@@ -53,7 +53,7 @@ check_choice(Datum value, const char *name, const char *first, const char *secon
 		not_supported(psprintf("%s \"%s\"", name, chosen));
 	if (strcmp(chosen, first) != 0 && strcmp(chosen, second) != 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("%s has no value \"%s\"", name, shown(DatumGetTextPP(value)))));
+						errmsg("invalid value for %s: \"%s\"", name, shown(DatumGetTextPP(value)))));
 }
 
 void
@@ -365,7 +365,7 @@ OUTBOX_FUNCTION(outbox_merge_queue)
 	merged = !isnull && find_row(table, DatumGetTextPP(name), found);
 	if (merged && update_row(table, &found->tts_tid, row, Wait::for_row) != Changed::done)
 		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-						errmsg("queue \"%s\" was changed meanwhile", shown(DatumGetTextPP(name)))));
+						errmsg("queue \"%s\" was changed concurrently", shown(DatumGetTextPP(name)))));
 	ExecDropSingleTupleTableSlot(found);
 	ExecDropSingleTupleTableSlot(row);
 	close_table(table);

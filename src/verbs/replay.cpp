@@ -19,8 +19,8 @@ namespace {
 [[noreturn]] void
 not_a_dead_letter(const core::Uuid &id, const char *detail)
 {
-	ereport(ERROR, (errcode(ERRCODE_OUTBOX_NOT_PENDING), errmsg("NOT_PENDING: message %s is no dead letter", shown(id)),
-					errdetail("%s", detail)));
+	ereport(ERROR, (errcode(ERRCODE_OUTBOX_NOT_PENDING),
+					errmsg("NOT_PENDING: message %s is not a dead letter", shown(id)), errdetail("%s", detail)));
 }
 
 // Its terminal attempt must be FAILED.

@@ -21,7 +21,7 @@ OUTBOX_FUNCTION(outbox_take_number)
 	if (!queue->numbered)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("queue \"%s\" does not number its messages", shown(name)),
-						errhint("Its ordering must be numbered.")));
+						errhint("Use outbox.alter_queue to set its ordering to numbered.")));
 	// A new id: no message has this number.
 	draw_ids(&message, 1);
 	number.id = message.id;

@@ -110,7 +110,7 @@ OUTBOX_FUNCTION(outbox_append_only)
 						errmsg("outbox.append_only must be called as a trigger")));
 	refuse(trigger, strcmp(RelationGetRelationName(trigger->tg_relation), pending_shape.name) == 0
 						? never_delivered
-						: "What was said and what was tried stays as it was written.");
+						: "Messages and attempts never change.");
 }
 
 OUTBOX_FUNCTION(outbox_pending_changed)

@@ -95,8 +95,8 @@ refuse_in_transaction(FunctionCallInfo fcinfo)
 
 	if (atomic || TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		ereport(ERROR, (errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-						errmsg("wait_for_work cannot run inside a transaction block, nor after anything was written"),
-						errdetail("It holds no snapshot while it waits, and so ends the transaction."),
+						errmsg("wait_for_work cannot run inside a transaction block or after a write"),
+						errdetail("It ends the transaction, because it holds no snapshot while it waits."),
 						errhint("Turn on autocommit in your driver, and send the CALL as a statement of its own.")));
 }
 

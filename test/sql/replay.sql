@@ -34,7 +34,7 @@ COMMIT;
 SELECT outbox.replay(:'bare', clock_timestamp() + interval '1 h') AS later \gset
 SELECT event_id = :'bare' AS event_id_of_the_first, payload, replay_of = :'bare' AS replay_of FROM outbox.messages WHERE outbox_id = :'later';
 SELECT message, attempts, state FROM t.pending;
--- The dead letter's own history stays as it was; it is no dead letter any more.
+-- The dead letter's own history stays as it was; it is not a dead letter any more.
 SELECT * FROM t.ledger;
 SELECT count(*) FROM outbox.dead_letters;
 SELECT event_type, payload, headers, event_id, attempt_count FROM outbox.claim('w', queues => '{q}');

@@ -315,7 +315,7 @@ wait_for_rounds($node, 'launcher', 'two', 8);
 configure($node, 'outbox.discovery_interval' => undef);
 ok($node->poll_query_until('two', q{SELECT next_wake > now() + interval '1 hour' FROM outbox.workers WHERE kind = 'launcher'}), 'the launcher has looked for the last time');
 has_none('one', '... nor when the launcher looks again');
-logged($node, $from, 'another version', qr/version of the extension that this library does not serve/,
+logged($node, $from, 'another version', qr/version of the extension that this library does not support/,
 	qr/^HINT:  .*ALTER EXTENSION outbox UPDATE/);
 $from = log_size($node);
 $node->safe_psql('one', q{UPDATE pg_extension SET extversion = (SELECT default_version FROM pg_available_extensions WHERE name = 'outbox')
@@ -330,14 +330,14 @@ $node->safe_psql('one', q{UPDATE pg_extension SET extversion = '99.9' WHERE extn
 wait_for_no_worker($node, 'one');
 pass('the worker goes when the version changes under it');
 # The launcher says so a moment later, or when it has looked again; if there still is something to say.
-ok($node->wait_for_log(qr/version of the extension that this library does not serve/, $from), '... and the log says why');
+ok($node->wait_for_log(qr/version of the extension that this library does not support/, $from), '... and the log says why');
 $node->safe_psql('one', q{UPDATE pg_extension SET extversion = (SELECT default_version FROM pg_available_extensions WHERE name = 'outbox')
 	WHERE extname = 'outbox'});
 wait_for_worker($node, database => 'one');
 pass('the slow look finds the extension');
 configure($node, 'outbox.discovery_interval' => undef, 'outbox.poll_interval' => undef);
 serves($node, 'one', 'a version that is served again');
-logged($node, $from, 'the version goes and comes back', qr/version of the extension that this library does not serve/,
+logged($node, $from, 'the version goes and comes back', qr/version of the extension that this library does not support/,
 	qr/^HINT:  .*ALTER EXTENSION outbox UPDATE/);
 
 # ---------------------------------------------------------------- what roles and databases set

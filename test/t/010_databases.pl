@@ -244,7 +244,7 @@ logged($node, $from, 'a busy worker');
 
 # ---------------------------------------------------------------- ALTER EXTENSION UPDATE
 
-# A version that this library does not serve, and the way back.
+# A version that this library does not support, and the way back.
 my $version = $node->safe_psql('postgres', q{SELECT default_version FROM pg_available_extensions WHERE name = 'outbox'});
 my $folder = $node->config_data('--sharedir') . '/extension';
 my @scripts = map { "$folder/outbox--$_.sql" } "$version--99.9test", "99.9test--$version";
@@ -261,13 +261,13 @@ SKIP:
 	wait_for_no_worker($node, 'd');
 	pass('the worker goes, for its library does not serve that version');
 	# The launcher says so a moment later, if there still is something to say.
-	ok($node->wait_for_log(qr/version of the extension that this library does not serve/, $from), '... as the log says');
+	ok($node->wait_for_log(qr/version of the extension that this library does not support/, $from), '... as the log says');
 	$node->safe_psql('d', "ALTER EXTENSION outbox UPDATE TO '$version'");
 	wait_for_worker($node, database => 'd');
 	serves($node, 'd', 'after the update to a version that is served');
 	ok($node->poll_query_until('d', q{SELECT count(*) = 20000 FROM outbox.attempts a JOIN outbox.messages m USING (outbox_id) WHERE event_type = 'e'}),
 		'... and the repair goes on');
-	logged($node, $from, 'updates', qr/version of the extension that this library does not serve/, qr/^HINT:  .*ALTER EXTENSION outbox UPDATE/);
+	logged($node, $from, 'updates', qr/version of the extension that this library does not support/, qr/^HINT:  .*ALTER EXTENSION outbox UPDATE/);
 }
 $node->safe_psql('postgres', 'DROP DATABASE d');
 

@@ -38,7 +38,7 @@ like($err, qr/too many notifications in the NOTIFY queue/, 'the queue is full');
 
 ($code, $out, $err) = $node->psql('postgres', q{SELECT created FROM outbox.enqueue('e', '1')});
 is("$code $out", '0 t', 'without a worker, a producer commits');
-like($err, qr/WARNING:  workers are not told of new messages/, '... and is told that nobody else is');
+like($err, qr/WARNING:  workers are not notified of new messages/, '... and is told that nobody else is');
 is($node->safe_psql('postgres', q{SELECT event_type FROM outbox.claim('w')}), 'e', '... its message is there');
 
 configure($node, 'outbox.worker' => 'on');
