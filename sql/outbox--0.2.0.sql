@@ -123,16 +123,16 @@ COMMENT ON COLUMN outbox.queues.lease IS 'how long a claim lasts when the worker
 COMMENT ON COLUMN outbox.queues.backoff_base IS 'delay before the second attempt; doubles with each further one';
 COMMENT ON COLUMN outbox.queues.backoff_cap IS 'no delay is longer than this';
 COMMENT ON COLUMN outbox.queues.backoff_jitter IS 'share of the delay, 0 to 1, that may be taken off, as a pure function of message and attempt';
-COMMENT ON COLUMN outbox.queues.repair_delay IS 'delay before a message whose lease was lost is due again; 0 = it keeps its place among those that are due';
+COMMENT ON COLUMN outbox.queues.repair_delay IS 'delay before a message whose lease was lost is due again; 0 = it keeps its place in the order of due messages';
 COMMENT ON COLUMN outbox.queues.ordering IS 'none: partition_key is only carried along; numbered: messages of a key carry 1, 2, 3 and so on in commit order';
 COMMENT ON COLUMN outbox.queues.on_dead_head IS 'reserved: only continue in this version';
-COMMENT ON COLUMN outbox.queues.validator IS 'qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that says what is wrong with a message, NULL = nothing; NULL here = none is asked';
+COMMENT ON COLUMN outbox.queues.validator IS 'qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each message: the returned text refuses it, NULL accepts it; NULL here = no validator';
 COMMENT ON COLUMN outbox.queues.paused IS 'true: nothing of this queue is claimed';
 COMMENT ON COLUMN outbox.queues.max_in_flight IS 'reserved: NULL in this version';
 COMMENT ON COLUMN outbox.queues.created_at IS 'when the queue was made';
 COMMENT ON COLUMN outbox.queues.validator_owner IS 'the role that owned the validator when it was set: for no other owner is it run';
-COMMENT ON CONSTRAINT queues_pkey ON outbox.queues IS 'one row a queue';
-COMMENT ON INDEX outbox.queues_pkey IS 'one row a queue';
+COMMENT ON CONSTRAINT queues_pkey ON outbox.queues IS 'one row for each queue';
+COMMENT ON INDEX outbox.queues_pkey IS 'one row for each queue';
 COMMENT ON CONSTRAINT queues_name_length ON outbox.queues IS 'a queue name is a NOTIFY payload too';
 COMMENT ON CONSTRAINT queues_max_attempts ON outbox.queues IS 'a message gets at least one try';
 COMMENT ON CONSTRAINT queues_lease ON outbox.queues IS 'a lease lasts';
@@ -170,14 +170,14 @@ CREATE TABLE outbox.messages (
 	payload_bytes bytea,
 	content_type text
 ) PARTITION BY RANGE (outbox_id);
-COMMENT ON TABLE outbox.messages IS 'What producers said: append-only, one row a message, partitioned by the time in outbox_id.';
+COMMENT ON TABLE outbox.messages IS 'The messages: append-only, one row for each message, partitioned by the time in outbox_id.';
 COMMENT ON COLUMN outbox.messages.outbox_id IS 'UUIDv7 made by enqueue; unique';
 COMMENT ON COLUMN outbox.messages.queue IS 'the queue it was enqueued into';
-COMMENT ON COLUMN outbox.messages.event_id IS 'what consumers deduplicate on: outbox_id unless the producer gave one; a replay keeps it';
+COMMENT ON COLUMN outbox.messages.event_id IS 'the id on which consumers deduplicate: outbox_id unless the producer gave one; a replay keeps it';
 COMMENT ON COLUMN outbox.messages.event_type IS 'what happened';
 COMMENT ON COLUMN outbox.messages.aggregate_type IS 'kind of the thing it happened to';
 COMMENT ON COLUMN outbox.messages.aggregate_id IS 'the thing it happened to; scope of idempotency_key';
-COMMENT ON COLUMN outbox.messages.partition_key IS 'what is kept together or in order';
+COMMENT ON COLUMN outbox.messages.partition_key IS 'the group of the message; in a numbered queue the key of its number';
 COMMENT ON COLUMN outbox.messages.sequence_id IS 'number within (queue, partition_key) where the queue numbers; else NULL';
 COMMENT ON COLUMN outbox.messages.idempotency_key IS 'key under which the producer may say this again without effect';
 COMMENT ON COLUMN outbox.messages.routing_key IS 'carried along for the delivery';
@@ -188,7 +188,7 @@ COMMENT ON COLUMN outbox.messages.headers IS 'JSON object carried along';
 COMMENT ON COLUMN outbox.messages.replay_of IS 'the dead letter that this message replays';
 COMMENT ON COLUMN outbox.messages.created_at IS 'wall clock of the enqueue';
 COMMENT ON COLUMN outbox.messages.payload_bytes IS 'the event, byte for byte as it was given; NULL = it is payload';
-COMMENT ON COLUMN outbox.messages.content_type IS 'what the payload is, carried along for the delivery';
+COMMENT ON COLUMN outbox.messages.content_type IS 'the type of the payload, for the delivery';
 
 -- A payload of up to a page stays in the row: out of line it costs a third more.
 CREATE TABLE outbox.messages_default PARTITION OF outbox.messages (
@@ -218,11 +218,11 @@ CREATE TABLE outbox.attempts (
 	recorded_by text,
 	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 ) PARTITION BY RANGE (outbox_id);
-COMMENT ON TABLE outbox.attempts IS 'The ledger: append-only, one row a finished try. All attempts of a message lie in the partition of its outbox_id.';
+COMMENT ON TABLE outbox.attempts IS 'The ledger: append-only, one row for each finished attempt. All attempts of a message lie in the partition of its outbox_id.';
 COMMENT ON COLUMN outbox.attempts.outbox_id IS 'the message';
 COMMENT ON COLUMN outbox.attempts.attempt_no IS '1, 2, 3 and so on per message';
 COMMENT ON COLUMN outbox.attempts.state IS 'how the try ended';
-COMMENT ON COLUMN outbox.attempts.worker_id IS 'who held the lease; NULL where nobody did';
+COMMENT ON COLUMN outbox.attempts.worker_id IS 'the worker that held the lease; NULL if none did';
 COMMENT ON COLUMN outbox.attempts.lease_token IS 'the lease under which the try ran';
 COMMENT ON COLUMN outbox.attempts.claimed_at IS 'when that lease began';
 COMMENT ON COLUMN outbox.attempts.completed_at IS 'when the message ended; NULL unless the state is terminal';
@@ -328,7 +328,7 @@ CREATE TABLE outbox.key_numbers (
 	outbox_id uuid NOT NULL,
 	CONSTRAINT key_numbers_pkey PRIMARY KEY (digest, upto)
 );
-COMMENT ON TABLE outbox.key_numbers IS 'The last number of each (queue, partition_key). Taking numbers inserts the new row and deletes the one before it; the uncommitted row is what the next producer of the key waits for.';
+COMMENT ON TABLE outbox.key_numbers IS 'The last number of each (queue, partition_key). Taking numbers inserts the new row and deletes the one before it; the next producer of the key waits for the transaction of the uncommitted row.';
 COMMENT ON COLUMN outbox.key_numbers.digest IS 'outbox.key_digest(queue, partition_key)';
 COMMENT ON COLUMN outbox.key_numbers.upto IS 'the last number taken';
 COMMENT ON COLUMN outbox.key_numbers.queue IS 'the queue';
@@ -367,7 +367,7 @@ COMMENT ON COLUMN outbox.dead.queue IS 'its queue';
 COMMENT ON COLUMN outbox.dead.died_at IS 'when its terminal attempt was written';
 COMMENT ON COLUMN outbox.dead.acknowledged_at IS 'when acknowledge_dead was called for it; NULL = it waits for a decision';
 COMMENT ON COLUMN outbox.dead.acknowledged_by IS 'the role that called';
-COMMENT ON COLUMN outbox.dead.reason IS 'what the caller said';
+COMMENT ON COLUMN outbox.dead.reason IS 'the reason that the caller gave';
 COMMENT ON CONSTRAINT dead_pkey ON outbox.dead IS 'a message dies once';
 COMMENT ON INDEX outbox.dead_pkey IS 'a message dies once';
 COMMENT ON CONSTRAINT dead_acknowledgement_is_whole ON outbox.dead IS 'the three columns of an acknowledgement are all NULL or all set';
@@ -378,7 +378,7 @@ CREATE TABLE outbox.retired_numbers (
 	sequence_id bigint NOT NULL,
 	CONSTRAINT retired_numbers_pkey PRIMARY KEY (outbox_id)
 );
-COMMENT ON TABLE outbox.retired_numbers IS 'The numbers of messages whose partition was retired and whose idempotency key or event_id is remembered: a repeated enqueue is answered with them.';
+COMMENT ON TABLE outbox.retired_numbers IS 'The numbers of messages whose partition was retired and whose idempotency key or event_id is remembered: a repeated enqueue returns them.';
 COMMENT ON COLUMN outbox.retired_numbers.outbox_id IS 'the message that was first';
 COMMENT ON COLUMN outbox.retired_numbers.sequence_id IS 'its number within its key';
 COMMENT ON CONSTRAINT retired_numbers_pkey ON outbox.retired_numbers IS 'a message has one number';
@@ -389,7 +389,7 @@ COMMENT ON INDEX outbox.retired_numbers_pkey IS 'a message has one number';
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON outbox.messages
 	FOR EACH ROW EXECUTE FUNCTION outbox.append_only();
 ALTER TABLE outbox.messages ENABLE ALWAYS TRIGGER append_only;
-COMMENT ON TRIGGER append_only ON outbox.messages IS 'cloned to every partition, whoever attaches it';
+COMMENT ON TRIGGER append_only ON outbox.messages IS 'cloned to every partition that is attached';
 CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON outbox.messages
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only();
 ALTER TABLE outbox.messages ENABLE ALWAYS TRIGGER append_only_truncate;
@@ -406,7 +406,7 @@ COMMENT ON TRIGGER append_only_truncate ON outbox.messages_default IS 'the ledge
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON outbox.attempts
 	FOR EACH ROW EXECUTE FUNCTION outbox.append_only();
 ALTER TABLE outbox.attempts ENABLE ALWAYS TRIGGER append_only;
-COMMENT ON TRIGGER append_only ON outbox.attempts IS 'cloned to every partition, whoever attaches it';
+COMMENT ON TRIGGER append_only ON outbox.attempts IS 'cloned to every partition that is attached';
 CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON outbox.attempts
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only();
 ALTER TABLE outbox.attempts ENABLE ALWAYS TRIGGER append_only_truncate;
@@ -457,7 +457,7 @@ COMMENT ON FUNCTION outbox.enqueue IS
 $$Enqueues one message in the caller's transaction: rolled back with it, visible and notified with its commit.
 event_type: what happened, not empty. payload: any JSON. payload_bytes, content_type: instead of payload any bytes, and what they are. queue: an existing queue. aggregate_type, aggregate_id: the thing it happened to. partition_key: what is kept together; in a numbered queue the message gets the key's next number. idempotency_key: said again with the same queue and aggregate_id it returns the first message's ids with created = false. event_id: what consumers deduplicate on, a key of its own within the queue; NULL = outbox_id. An empty partition_key or idempotency_key and the nil UUID are refused: pass NULL for none. headers: a JSON object. priority: 0 to 15, higher first. deliver_at: not claimed before; NULL = now. max_attempts: this message's ceiling; NULL = the queue's.
 Errors: P7004 unknown queue; 22004 NULL event_type, queue, headers or priority; 22023 a value out of range, neither or both of payload and payload_bytes; 25006 read-only transaction.
-Locks: waits for an open transaction that uses the same idempotency_key or event_id and, in a numbered queue, the same partition_key; for nobody else.
+Locks: waits for an open transaction that uses the same idempotency_key or event_id and, in a numbered queue, the same partition_key; never for other sessions.
 Cost: three index entries, one more for each key and for a number; does not grow with the tables.$$;
 
 CREATE FUNCTION outbox.enqueue_batch(queue text, messages jsonb)
@@ -465,7 +465,7 @@ RETURNS TABLE (ordinality integer, outbox_id uuid, sequence_id bigint, created b
 LANGUAGE c VOLATILE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_enqueue_batch';
 COMMENT ON FUNCTION outbox.enqueue_batch IS
 $$Enqueues an array of messages, as enqueue would one by one, and answers in input order.
-queue: an existing queue. messages: a JSON array of objects whose names are the argument names of enqueue but queue; JSON null means the argument's default (for payload without payload_bytes: the payload null); payload_bytes is a string in base64; an unknown name is an error. A key that comes twice in one array gives one message.
+queue: an existing queue. messages: a JSON array of objects; their keys are the argument names of enqueue without queue; JSON null means the argument's default (for payload without payload_bytes: the payload null); payload_bytes is a string in base64; an unknown key is an error. An idempotency key that occurs twice in one array gives one message.
 Errors: as enqueue, the CONTEXT naming the element; 22023 when messages is no array of objects or payload_bytes no base64. One bad element and nothing is written.
 Locks: as enqueue; keys are taken in one fixed order, idempotency keys first, then partition keys, so that two batches do not deadlock.
 Cost: linear in the elements, far below that of as many calls of enqueue.$$;
@@ -479,8 +479,8 @@ CREATE FUNCTION outbox.enqueue_and_claim(worker_id text, event_type text, payloa
 RETURNS TABLE (outbox_id uuid, sequence_id bigint, created boolean, lease_token uuid, lease_expires_at timestamptz)
 LANGUAGE c VOLATILE ROWS 1 AS 'MODULE_PATHNAME', 'outbox_enqueue_and_claim';
 COMMENT ON FUNCTION outbox.enqueue_and_claim IS
-$$Optimistic sending: enqueues a message that is born leased to worker_id, who sends it after COMMIT has succeeded and then completes it. If the sender dies, the lease expires and any worker takes over.
-worker_id: who will send, not empty. lease: how long, from the call; NULL = the queue's. The others as in enqueue. lease_token is NULL on a duplicate and in a paused queue: the message is stored and another will send it.
+$$Optimistic sending: enqueues a message under a lease of worker_id, which sends it after COMMIT has succeeded and then completes it. If the sender dies, the lease expires and any worker takes over.
+worker_id: the sender, not empty. lease: how long, from the call; NULL = the queue's. The others as in enqueue. lease_token is NULL on a duplicate and in a paused queue: the message is stored and another will send it.
 Errors: as enqueue; 42501 unless the caller is a member of both outbox_ingest and outbox_executor; 22023 a lease that is not positive or not finite.
 Locks and cost: as enqueue, and one index entry more.$$;
 
@@ -495,18 +495,18 @@ RETURNS TABLE (outbox_id uuid, queue text, event_id uuid, event_type text, aggre
 LANGUAGE c VOLATILE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_claim';
 COMMENT ON FUNCTION outbox.claim(text, integer, interval, text[], interval) IS
 $$Leases at most batch_size due messages to worker_id, each under a fresh token, oldest due first within priority within a queue; queues are served in the order given.
-worker_id: who claims, 1 to 512 bytes. batch_size: at least 1. lease: how long, from now by the wall clock; NULL = each queue's. queues: the queues to look in, at least one; NULL = {default}. wait: how long to wait, at most, until there is something to lease; '0' = not at all.
-A lease found expired is first recorded in the ledger (ZOMBIE_REQUEUE, or FAILED at the ceiling, which ends the message), then leased anew. A message whose attempts have used up a ceiling that was lowered ends as FAILED / RETRIES_EXHAUSTED.
+worker_id: the name of the worker, 1 to 512 bytes. batch_size: at least 1. lease: how long, from now by the wall clock; NULL = each queue's. queues: the queues to look in, at least one; NULL = {default}. wait: how long to wait, at most, until there is something to lease; '0' = not at all.
+Each row that the function returns is leased, also one that the calling query drops (WHERE, LIMIT, a join). An expired lease is first recorded in the ledger (ZOMBIE_REQUEUE, or FAILED at the ceiling, which ends the message), then the message is leased again. A message with a ceiling below its attempts ends as FAILED / RETRIES_EXHAUSTED.
 Errors: P7004 unknown queue; 22004 and 22023 bad arguments; 25001 wait above 0 in an isolation level above READ COMMITTED.
 Locks: the rows it leases, until the end of the transaction; never waits for a row. Takes no predicate locks.
-Cost: one index descent a queue and priority in use, a few index entries a message; does not grow with the backlog, with scheduled messages or with what others hold.$$;
+Cost: one index descent a queue and priority in use, a few index entries a message; does not grow with the backlog, with scheduled messages or with leases of others.$$;
 
 CREATE PROCEDURE outbox.wait_for_work(max_wait interval, queues text[] DEFAULT NULL)
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_wait_for_work';
 COMMENT ON PROCEDURE outbox.wait_for_work(interval, text[]) IS
-$$Waits until something is claimable, or max_wait is over. To be called between claims by workers that do not LISTEN.
+$$Waits until something is claimable, or max_wait is over. Workers that do not LISTEN call it between claims.
 max_wait: how long at most. queues: the queues to watch; NULL = {default}, as in claim.
-Errors: 25001 in a transaction block, a function, or after anything was written; P7004 unknown queue; 22004 and 22023 bad arguments; 25006 during recovery.
+Errors: 25001 in a transaction block, in a function, or after a write; P7004 unknown queue; 22004 and 22023 bad arguments; 25006 during recovery.
 Locks: none while it waits, and no snapshot: it ends the transaction. Cost: a look when it is woken, at least each second; each 100 ms without a background worker.$$;
 
 CREATE FUNCTION outbox.complete(outbox_id uuid, lease_token uuid, worker_id text, state outbox.attempt_state,
@@ -515,7 +515,7 @@ CREATE FUNCTION outbox.complete(outbox_id uuid, lease_token uuid, worker_id text
 RETURNS TABLE (attempt_no integer, recorded outbox.attempt_state, next_attempt_at timestamptz)
 LANGUAGE c VOLATILE ROWS 1 AS 'MODULE_PATHNAME', 'outbox_complete';
 COMMENT ON FUNCTION outbox.complete(uuid, uuid, text, outbox.attempt_state, text, text, text, text, integer, interval) IS
-$$Reports one try: appends exactly one attempt and ends the message (DISPATCHED, FAILED) or reschedules it (RETRYABLE).
+$$Reports one attempt: appends exactly one row to the ledger and ends the message (DISPATCHED, FAILED) or reschedules it (RETRYABLE).
 outbox_id, lease_token, worker_id: as claim gave them. state: DISPATCHED, FAILED or RETRYABLE. reference, response_code, error_code, error_message: kept in the ledger. latency_ms: milliseconds, not negative. retry_delay: with RETRYABLE only, from now; NULL = the queue's backoff. At the ceiling RETRYABLE is recorded as FAILED, with error_code RETRIES_EXHAUSTED unless one is given.
 Errors: P7002 the lease is lost (DETAIL: how); P7001 the ledger has a terminal attempt already; P7003 a state that completion may not record; 22004 and 22023 bad arguments.
 Locks: the pending row, until the end of the transaction; a stale token is refused before any lock. Never waits for a producer.
@@ -527,9 +527,9 @@ CREATE FUNCTION outbox.complete_batch(worker_id text, outbox_ids uuid[], lease_t
 RETURNS TABLE (outbox_id uuid, attempt_no integer, recorded outbox.attempt_state, next_attempt_at timestamptz, error text)
 LANGUAGE c VOLATILE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_complete_batch';
 COMMENT ON FUNCTION outbox.complete_batch(text, uuid[], uuid[], outbox.attempt_state[], text[], text[], text[], text[], integer[], interval[]) IS
-$$Reports many tries of one worker: one row an item, in input order; one bad item never fails the others.
+$$Reports many attempts of one worker. Returns one row for each item, in input order; one bad item never fails the others.
 The arrays are one-dimensional and of one length, element by element as the arguments of complete; an optional array may be NULL as a whole or in its elements.
-error: NULL, or the item's SQLSTATE (P7002 lease lost, P7001, P7003, 22004, 22023). Where the try was recorded under this very token before, attempt_no and recorded tell so beside P7002.
+error: NULL, or the item's SQLSTATE (P7002 lease lost, P7001, P7003, 22004, 22023). If the attempt was recorded under this very token before, attempt_no and recorded show it beside P7002.
 Errors of the whole: 22004 NULL worker_id or required array; 22023 lengths or dimensions that differ.
 Locks: the pending rows in order of outbox_id, until the end of the transaction; stale tokens are refused before any lock.
 Cost: linear in the items.$$;
@@ -546,7 +546,7 @@ RETURNS TABLE (kind text, outbox_id uuid,
 	lease_token uuid, lease_expires_at timestamptz, payload_bytes bytea, content_type text)
 LANGUAGE c VOLATILE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_complete_and_claim';
 COMMENT ON FUNCTION outbox.complete_and_claim(text, uuid[], uuid[], outbox.attempt_state[], text[], text[], text[], text[], integer[], interval[], integer, interval, text[]) IS
-$$Reports a batch of tries and then leases the next: complete_batch and claim in one statement, one round trip and one commit.
+$$Reports a batch of attempts and then leases the next batch: complete_batch and claim in one statement, one round trip and one commit.
 worker_id: who reports and claims. outbox_ids to retry_delays: as in complete_batch; empty arrays report nothing. batch_size, lease, queues: as in claim; it never waits for work.
 kind: completed, a row for each item in input order, with attempt_no, recorded, next_attempt_at and error as complete_batch has them; then claimed, a row for each lease, with the columns of claim. A message that this call reschedules without delay is due, and may be among the claimed.
 Errors of the whole, before anything is written: P7004 unknown queue; 22004 and 22023 bad arguments.
@@ -584,7 +584,7 @@ CREATE FUNCTION outbox.create_queue(queue text, max_attempts integer DEFAULT 20,
 	validator text DEFAULT NULL, paused boolean DEFAULT false, max_in_flight integer DEFAULT NULL)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_create_queue';
 COMMENT ON FUNCTION outbox.create_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer) IS
-$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts: NULL = no ceiling. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that every enqueue into the queue asks, but a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again.
+$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts: NULL = no ceiling. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each enqueue into the queue, but not a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again.
 Errors: 42710 it exists; 22004 and 22023 bad arguments; 0A000 ordering fifo, on_dead_head block and max_in_flight in this version; 42883 and 42501 a validator that does not exist, or that the caller does not own. Locks and cost: one row.$$;
 
 CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, lease interval DEFAULT NULL,
@@ -599,13 +599,13 @@ Errors: P7004 unknown queue; 22004, 22023, 0A000, 42883 and 42501 as create_queu
 CREATE FUNCTION outbox.drop_queue(queue text)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_drop_queue';
 COMMENT ON FUNCTION outbox.drop_queue(text) IS
-$$Removes a queue that holds no pending message. What it said stays in the ledger, its keys and numbers stay remembered.
+$$Removes a queue that holds no pending message. Its messages and attempts stay, and its keys and numbers are still remembered.
 Errors: P7004 unknown queue; 55006 messages are pending, committed or not yet. Locks: producers of this queue wait until the end of the transaction. Cost: one row.$$;
 
 CREATE FUNCTION outbox.take_number(queue text, partition_key text) RETURNS bigint
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_take_number';
 COMMENT ON FUNCTION outbox.take_number(text, text) IS
-$$Uses up the next number of a key, for something that is not in the outbox: no message will bear it, the next one bears the number after it.
+$$Takes the next number of a key, for something that is not in the outbox. No message gets this number; the next message gets the one after it.
 queue: one that numbers. partition_key: the key, as in enqueue; not empty.
 Errors: P7004 unknown queue; 55000 the queue does not number; 22004; 22023 an empty partition_key. Locks: waits for an open transaction that numbered last for the key, and makes the next one wait, until the end of the transaction. Cost: two rows.$$;
 
@@ -640,14 +640,14 @@ No arguments. Errors: 42501 unless the caller may read the tables. No locks but 
 CREATE FUNCTION outbox.restore_pending() RETURNS bigint
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_restore_pending';
 COMMENT ON FUNCTION outbox.restore_pending() IS
-$$Makes the messages that outbox.lost_messages() shows pending again, due now, and returns how many. What is pending or has ended is left alone, so that it may be called again. Messages of a queue that does not exist are left out: make the queue first.
+$$Makes the messages that outbox.lost_messages() shows pending again, due now, and returns how many. Messages that are pending or have ended do not change, so you may call it again. Messages of a queue that does not exist are left out: make the queue first.
 Errors: 25001 in a REPEATABLE READ or SERIALIZABLE transaction; 25006. Locks: SHARE UPDATE EXCLUSIVE on outbox.pending until the end of the transaction: another call, and VACUUM, wait or are waited for; claims and producers are not. drop_queue is refused meanwhile. Cost: that of lost_messages(), and three index entries a message.$$;
 
 CREATE FUNCTION outbox.acknowledge_dead(outbox_id uuid, reason text) RETURNS boolean
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_acknowledge_dead';
 COMMENT ON FUNCTION outbox.acknowledge_dead(uuid, text) IS
 $$Takes note of a dead letter: it no longer counts as dead and holds no partition. It can still be replayed.
-outbox_id: a dead letter. reason: what was decided, not empty; shown in outbox.dead_letters. Returns true, or false when it was acknowledged before, by whoever was first.
+outbox_id: a dead letter. reason: what was decided, not empty; shown in outbox.dead_letters. Returns true, or false if it was acknowledged before.
 Errors: P7005 no dead letter, or replayed; 22004, 22023 NULL or empty arguments. Locks: waits for another acknowledgement or a replay of the same message. Cost: one row.$$;
 
 CREATE FUNCTION outbox.backoff(queue text, attempt_no integer, outbox_id uuid DEFAULT NULL)
@@ -716,7 +716,7 @@ CREATE VIEW outbox.dead_letters AS
 COMMENT ON VIEW outbox.dead_letters IS 'Messages that ended as FAILED and were not replayed. Reads outbox.dead, and for each row that it shows its message and its last attempt, as far as their columns are asked for: delivered history and the number of partitions cost nothing.';
 COMMENT ON COLUMN outbox.dead_letters.outbox_id IS 'the message';
 COMMENT ON COLUMN outbox.dead_letters.queue IS 'its queue';
-COMMENT ON COLUMN outbox.dead_letters.event_id IS 'what consumers deduplicate on';
+COMMENT ON COLUMN outbox.dead_letters.event_id IS 'the id on which consumers deduplicate';
 COMMENT ON COLUMN outbox.dead_letters.event_type IS 'what happened';
 COMMENT ON COLUMN outbox.dead_letters.aggregate_type IS 'kind of the thing it happened to';
 COMMENT ON COLUMN outbox.dead_letters.aggregate_id IS 'the thing it happened to';
@@ -734,10 +734,10 @@ COMMENT ON COLUMN outbox.dead_letters.payload IS 'the event; NULL = it is payloa
 COMMENT ON COLUMN outbox.dead_letters.headers IS 'its headers';
 COMMENT ON COLUMN outbox.dead_letters.replay_of IS 'the dead letter that this one had replayed';
 COMMENT ON COLUMN outbox.dead_letters.payload_bytes IS 'the event; NULL = it is payload';
-COMMENT ON COLUMN outbox.dead_letters.content_type IS 'what the payload is';
+COMMENT ON COLUMN outbox.dead_letters.content_type IS 'the type of the payload';
 COMMENT ON COLUMN outbox.dead_letters.acknowledged_at IS 'when acknowledge_dead was called for it; NULL = it waits for a decision';
 COMMENT ON COLUMN outbox.dead_letters.acknowledged_by IS 'the role that called';
-COMMENT ON COLUMN outbox.dead_letters.reason IS 'what the caller said';
+COMMENT ON COLUMN outbox.dead_letters.reason IS 'the reason that the caller gave';
 
 CREATE VIEW outbox.operational_status AS
 	SELECT p.outbox_id, p.queue, p.priority, p.partition_key, p.sequence_id,
@@ -758,7 +758,7 @@ CREATE VIEW outbox.operational_status AS
 			p.created_at, p.claimed_by, p.claimed_at, p.lease_expires_at, pg_catalog.clock_timestamp() AS now,
 			outbox.last_attempt(p.outbox_id) AS a
 		FROM outbox.pending p) p;
-COMMENT ON VIEW outbox.operational_status IS 'One row a pending message: derived state (due, scheduled, leased, expired), its lease, its schedule and its last attempt. Costs one look-up a row read if a column of the last attempt is asked for: filter it.';
+COMMENT ON VIEW outbox.operational_status IS 'One row for each pending message: derived state (due, scheduled, leased, expired), its lease, its schedule and its last attempt. Costs one look-up a row read if a column of the last attempt is asked for: filter it.';
 COMMENT ON COLUMN outbox.operational_status.outbox_id IS 'the message';
 COMMENT ON COLUMN outbox.operational_status.queue IS 'its queue';
 COMMENT ON COLUMN outbox.operational_status.priority IS '0 to 15, higher first';
@@ -773,7 +773,7 @@ COMMENT ON COLUMN outbox.operational_status.claimed_by IS 'the worker that holds
 COMMENT ON COLUMN outbox.operational_status.claimed_at IS 'since when';
 COMMENT ON COLUMN outbox.operational_status.lease_expires_at IS 'until when';
 COMMENT ON COLUMN outbox.operational_status.lease_age_seconds IS 'seconds since it was leased';
-COMMENT ON COLUMN outbox.operational_status.time_to_due IS 'until next_attempt_at; negative when that is past';
+COMMENT ON COLUMN outbox.operational_status.time_to_due IS 'time until next_attempt_at; negative if that has passed';
 COMMENT ON COLUMN outbox.operational_status.last_attempt_no IS 'number of its last attempt';
 COMMENT ON COLUMN outbox.operational_status.last_attempt_state IS 'how that ended';
 COMMENT ON COLUMN outbox.operational_status.last_error_code IS 'with which code';
@@ -793,7 +793,7 @@ CREATE VIEW outbox.status AS
 	SELECT q.queue, q.paused, s.pending_count, s.due_unleased_count, s.leased_count, s.expired_lease_count, s.scheduled_count,
 		s.dead_count, s.oldest_due_age_seconds, s.oldest_pending_age_seconds, s.counts, s.counted_at
 	FROM outbox.queues q CROSS JOIN LATERAL outbox.queue_status(q.queue) s;
-COMMENT ON VIEW outbox.status IS 'One row a queue: what is pending, by state, and the dead letters. Reads at most outbox.count_limit entries of a queue for each question; counts says what the numbers are where a queue has more.';
+COMMENT ON VIEW outbox.status IS 'One row for each queue: what is pending, by state, and the dead letters. Reads at most outbox.count_limit entries of a queue for each question; counts says what the numbers are where a queue has more.';
 COMMENT ON COLUMN outbox.status.queue IS 'the queue';
 COMMENT ON COLUMN outbox.status.paused IS 'nothing of it is claimed';
 COMMENT ON COLUMN outbox.status.pending_count IS 'messages without a terminal outcome';
@@ -845,7 +845,7 @@ CREATE VIEW outbox.stats AS
 		coalesce(s.wakeup_delay_histogram, pg_catalog.array_fill(0::bigint, ARRAY[12])) AS wakeup_delay_histogram,
 		s.stats_reset
 	FROM outbox.queues q LEFT JOIN outbox.queue_stats() s USING (queue);
-COMMENT ON VIEW outbox.stats IS 'One row a queue: what was counted since stats_reset, at most since the start of the server. Counted when a transaction commits; prepared transactions are not counted.';
+COMMENT ON VIEW outbox.stats IS 'One row for each queue: what was counted since stats_reset, at most since the start of the server. Counted when a transaction commits; prepared transactions are not counted.';
 COMMENT ON COLUMN outbox.stats.queue IS 'the queue';
 COMMENT ON COLUMN outbox.stats.enqueued IS 'messages written, replays included';
 COMMENT ON COLUMN outbox.stats.duplicates IS 'enqueues that were answered with an earlier message';
@@ -855,7 +855,7 @@ COMMENT ON COLUMN outbox.stats.dispatched IS 'attempts recorded as DISPATCHED';
 COMMENT ON COLUMN outbox.stats.failed IS 'attempts recorded as FAILED';
 COMMENT ON COLUMN outbox.stats.retryable IS 'attempts recorded as RETRYABLE';
 COMMENT ON COLUMN outbox.stats.zombie_requeue IS 'attempts recorded as ZOMBIE_REQUEUE';
-COMMENT ON COLUMN outbox.stats.leases_lost IS 'leases that expired and were recorded, whoever found them';
+COMMENT ON COLUMN outbox.stats.leases_lost IS 'leases that expired and were recorded';
 COMMENT ON COLUMN outbox.stats.repaired IS 'of these, those that repair found: the background worker, repair_expired_leases or maintain';
 COMMENT ON COLUMN outbox.stats.cancelled IS 'messages cancelled';
 COMMENT ON COLUMN outbox.stats.notified IS 'notifications that the background worker sent';
@@ -882,7 +882,7 @@ RETURNS TABLE (kind text, database text, pid integer, state text, since timestam
 	repaired bigint, unrepaired bigint)
 LANGUAGE c VOLATILE PARALLEL SAFE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_worker_status';
 COMMENT ON FUNCTION outbox.worker_status() IS
-$$What the background processes say of themselves: the rows of the view outbox.workers.
+$$The status of the background processes: the rows of the view outbox.workers.
 No errors. Takes no lock on tables; reads shared memory, and names of databases.$$;
 
 CREATE VIEW outbox.workers AS
@@ -895,8 +895,8 @@ COMMENT ON COLUMN outbox.workers.database IS 'the database it works in; NULL for
 COMMENT ON COLUMN outbox.workers.pid IS 'its process; NULL = not running';
 COMMENT ON COLUMN outbox.workers.state IS 'launcher: running, off (outbox.worker), not running, not loaded (shared_preload_libraries). worker: running, waiting for a lock, in trouble, left alone (a restore or a subscription fills the tables), stopped. maintenance: running, idle, in trouble';
 COMMENT ON COLUMN outbox.workers.since IS 'since when it is in that state';
-COMMENT ON COLUMN outbox.workers.next_wake IS 'when it wakes by itself';
-COMMENT ON COLUMN outbox.workers.last_error IS 'what went wrong last';
+COMMENT ON COLUMN outbox.workers.next_wake IS 'when it wakes unless something wakes it earlier';
+COMMENT ON COLUMN outbox.workers.last_error IS 'the last error';
 COMMENT ON COLUMN outbox.workers.last_error_at IS 'and when';
 COMMENT ON COLUMN outbox.workers.failures IS 'failures in a row until now; 0 = it is well';
 COMMENT ON COLUMN outbox.workers.starts IS 'how often it was started since the server was';
@@ -941,7 +941,7 @@ BEGIN ATOMIC
 				ARRAY[c.l_ || 'state="DISPATCHED"} ' || c.dispatched, c.l_ || 'state="FAILED"} ' || c.failed,
 					c.l_ || 'state="RETRYABLE"} ' || c.retryable, c.l_ || 'state="ZOMBIE_REQUEUE"} ' || c.zombie_requeue]),
 			('lease_repairs_total', 'counter', 'Expired leases that repair took back.', ARRAY[c.l || c.repaired]),
-			('leases_lost_total', 'counter', 'Leases that expired and were recorded, whoever found them.', ARRAY[c.l || c.leases_lost]),
+			('leases_lost_total', 'counter', 'Leases that expired and were recorded.', ARRAY[c.l || c.leases_lost]),
 			('cancelled_total', 'counter', 'Messages cancelled.', ARRAY[c.l || c.cancelled]),
 			('notify_wakeups_total', 'counter', 'Notifications sent by the background worker.', ARRAY[c.l || c.notified]),
 			('optimistic_sends_total', 'counter', 'Messages born leased to their producer, by enqueue_and_claim.', ARRAY[c.l || c.optimistic]),
@@ -978,7 +978,7 @@ BEGIN ATOMIC
 	FROM shown s;
 END;
 COMMENT ON FUNCTION outbox.prometheus() IS
-$$What outbox.status, outbox.stats and outbox.workers show, in the text exposition format of Prometheus: gauges and counters by queue, of this database; times in seconds. Worker and notification queue have no label. An age is 0 where nothing waits; counters are all 0 when the library is not preloaded, and begin anew with the server and at reset_stats().
+$$What outbox.status, outbox.stats and outbox.workers show, in the text exposition format of Prometheus: gauges and counters by queue, of this database; times in seconds. Worker and notification queue have no label. An age is 0 if nothing waits; counters are all 0 if the library is not preloaded, and restart with the server and at reset_stats().
 No arguments. Errors: 55000 as outbox.queue_status. Takes no lock but those of reading. Cost: about a millisecond a queue, whatever the backlog, as outbox.status.$$;
 
 ---------------------------------------------------------------- check
@@ -1217,8 +1217,8 @@ BEGIN ATOMIC
 	ORDER BY 1, 2, 3;
 END;
 COMMENT ON FUNCTION outbox.check(boolean) IS
-$$What is not as it must be: triggers of ours that are missing, replaced or not ENABLE ALWAYS, on detached and archived partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules, row level security and deferrable or excluding constraints; states beyond those of a finished try; unlogged tables; write grants, also by default, anything granted to PUBLIC, members of those who may write, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; no background worker. Likewise for the contracts, extensions outbox_... that require this one: their tables must be append-only. No row = nothing found.
-deep: also messages that are neither pending nor ended. severity: error, or warning where all is right but for that nobody is there to keep it so. object: what. problem: why. Errors: 42501 when queues was given to another owner. No locks; reads catalogs and queues only; deep: as outbox.lost_messages().$$;
+$$Reports problems: triggers of the outbox that are missing, replaced or not ENABLE ALWAYS, on detached and archived partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules, row level security and deferrable or excluding constraints; states beyond those of a finished try; unlogged tables; write grants, also by default, anything granted to PUBLIC, members of those who may write, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; no background worker. Likewise for the contracts, extensions outbox_... that require this one: their tables must be append-only. No row = nothing found.
+deep: also messages that are neither pending nor ended. severity: error, or warning if no guarantee is broken. object: what has the problem. problem: the problem. Errors: 42501 when queues was given to another owner. No locks; reads catalogs and queues only; deep: as outbox.lost_messages().$$;
 
 ---------------------------------------------------------------- owner and rights
 

@@ -122,7 +122,7 @@ COMMENT ON FUNCTION m10_recovery.publish_outbox(text, text, text, jsonb) IS
 $$Publishes one event in the caller's transaction and returns its id: outbox.enqueue into queue m10.
 p_aggregate_type, p_aggregate_id: the thing it happened to. p_event_type: what happened, not empty. p_payload: any JSON. There is no idempotency key: each call is a new event.
 Errors: 22004 a NULL argument; 22023 an empty p_event_type, or what the queue's validator says; P7004 the queue is gone; 25006 read-only transaction.
-Locks: waits for nobody. Cost: as outbox.enqueue, and a row with two index entries.$$;
+Locks: never waits. Cost: as outbox.enqueue, and a row with two index entries.$$;
 
 ---------------------------------------------------------------- processor
 
@@ -145,8 +145,8 @@ BEGIN
 		SELECT c.outbox_id, c.aggregate_type, c.aggregate_id, c.event_type, c.payload
 		FROM outbox.claim(p_processor_id, p_batch_size, queues => '{m10}') c
 	LOOP
-		-- A message that came by another way than publish_outbox gets its id here. Nobody
-		-- else can be doing so: the lease is ours.
+		-- A message that did not come through publish_outbox gets its id here. No
+		-- other session can do so: the lease is ours.
 		LOOP
 			SELECT e.id INTO id FROM m10_recovery.event_ids e WHERE e.outbox_id = claimed.outbox_id;
 			EXIT WHEN FOUND;
@@ -165,10 +165,10 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION m10_recovery.claim_outbox_events(text, integer) IS
-$$Claims at most p_batch_size events whose process_after is past, oldest first, for as long as queue m10 says (5 minutes): outbox.claim. An event whose claim has run out is open to anybody: its lost try is recorded (ZOMBIE_REQUEUE) and it is claimed anew.
+$$Claims at most p_batch_size events whose process_after has passed, oldest first, for as long as queue m10 says (5 minutes): outbox.claim. An event whose claim has run out is open to anybody: its lost try is recorded (ZOMBIE_REQUEUE) and it is claimed anew.
 p_processor_id: who claims, 1 to 512 bytes; a name for each process that claims, because complete_outbox_event knows the claim by it. p_batch_size: at least 1. retry_count: failures reported so far; lost claims do not count.
 Errors: 22004 a NULL argument; 22023 an empty p_processor_id, a p_batch_size below 1; P7004 the queue is gone. Above READ COMMITTED retry_count is what the transaction's snapshot sees, and 40001 is possible.
-Locks: as outbox.claim: the rows it claims; waits for nobody. Cost: as outbox.claim, and two look-ups an event, one of them reading its attempts.$$;
+Locks: as outbox.claim: the rows that it claims; never waits. Cost: as outbox.claim, and two look-ups an event, one of them reading its attempts.$$;
 
 CREATE FUNCTION m10_recovery.complete_outbox_event(p_event_id bigint, p_processor_id text, p_success boolean, p_error text DEFAULT NULL)
 RETURNS void
@@ -185,7 +185,7 @@ BEGIN
 		RAISE EXCEPTION '% must not be null', missing USING ERRCODE = 'null_value_not_allowed';
 	END IF;
 	-- The token of the lease that this processor holds; if it holds none, one by which
-	-- the core can tell how it was lost: of its last try, of whoever holds it now, none.
+	-- the core can tell how it was lost: of its last attempt, of its present holder, none.
 	-- What is read here may be past at the next statement: outbox.complete compares token,
 	-- worker and expiry with the row as it is then, and refuses if they are others. A token
 	-- that still holds was there when the ledger was counted, and only its holder adds to that.
@@ -217,7 +217,7 @@ COMMENT ON FUNCTION m10_recovery.complete_outbox_event(bigint, text, boolean, te
 $$Reports one try: outbox.complete under the lease that p_processor_id holds. p_success: the event is processed (DISPATCHED). Otherwise (RETRYABLE) it may be claimed again from now + 2^least(retry_count, 10) seconds on, retry_count as it was before this failure: 1 s, 2 s and so on to 1024 s.
 p_event_id, p_processor_id: as claimed. p_error: kept as error_message.
 Errors: P7002 this processor does not hold the event, or no longer (DETAIL: how so; there is no event with this id); P7001 the ledger has a terminal attempt already; 22004 a NULL argument; 22023 an empty p_processor_id. Above READ COMMITTED it goes by what the transaction's snapshot sees, and 40001 is possible.
-Locks: the pending row, until the end of the transaction, and waits for whoever has it. Cost: as outbox.complete, and three look-ups, reading the event's attempts.$$;
+Locks: the pending row, until the end of the transaction, and waits for a transaction that holds it. Cost: as outbox.complete, and three look-ups, reading the event's attempts.$$;
 
 ---------------------------------------------------------------- view
 
@@ -247,7 +247,7 @@ COMMENT ON COLUMN m10_recovery.outbox.processed_at IS 'when success was reported
 COMMENT ON COLUMN m10_recovery.outbox.retry_count IS 'failures reported; lost claims do not count';
 COMMENT ON COLUMN m10_recovery.outbox.process_after IS 'not claimed before; NULL = ended';
 COMMENT ON COLUMN m10_recovery.outbox.claimed_at IS 'since when it is claimed; NULL = it is not';
-COMMENT ON COLUMN m10_recovery.outbox.claimed_by IS 'by whom, also when the claim has run out and nobody has taken it over yet';
+COMMENT ON COLUMN m10_recovery.outbox.claimed_by IS 'the processor, also after the claim expired and until another claim';
 COMMENT ON COLUMN m10_recovery.outbox.next_retry_at IS 'deprecated, always NULL: process_after alone decides';
 
 ---------------------------------------------------------------- owner and rights

@@ -4,7 +4,7 @@
  * `payment` of the extension outbox. It has no table and no state of its own; what
  * it says is what the core says. Functions belong to symphony_control, which cannot
  * log in and may only read the relations; whatever a superuser's UPDATE, INSERT or
- * ALTER EXTENSION would run belongs to outbox_owner, of which nobody is a member.
+ * ALTER EXTENSION would run belongs to outbox_owner, which has no members.
  * Every object carries a COMMENT and gives PUBLIC nothing.
  *
  * The extension is relocatable, so no body names its own schema: what it finds there
@@ -103,7 +103,7 @@ BEGIN ATOMIC
 	END;
 END;
 COMMENT ON FUNCTION payment_outbox_validator(jsonb, jsonb, text) IS
-$$What is wrong with a payment, NULL = nothing: every enqueue into the queue payment asks it, whoever enqueues, and is refused (22023) with its answer as DETAIL.
+$$Checks a payment. Every enqueue into the queue payment calls it; if it returns a text, the enqueue is refused (22023) with this text as DETAIL. NULL accepts the payment.
 payload: an object with amount, a number above 0; currency, a code of ISO 4217 (List One as published on 2026-09-17); destination, a string that is not blank or an object that is not empty. headers: not looked at. routing_key: the rail_type, for stricter rules: a function of your own that calls this one, set with outbox.alter_queue('payment', validator => ...).
 No errors, no locks; cost: some microseconds, reads nothing.$$;
 
@@ -143,7 +143,7 @@ DECLARE
 BEGIN
 	SELECT quote_ident(n.nspname) INTO wanted
 	FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'outbox_payment';
-	-- Another validator, or none, is somebody's decision.
+	-- Another validator, or none, is a decision of the operator.
 	SELECT left(q.validator, -length(own)) INTO existing
 	FROM outbox.queues q WHERE q.queue = 'payment' AND right(q.validator, length(own)) = own;
 	IF existing <> wanted AND NOT EXISTS (
@@ -327,8 +327,8 @@ CREATE INDEX pending_payment_participant ON outbox.pending (partition_key, seque
 COMMENT ON INDEX outbox.pending_payment_participant IS 'finds one participant''s payments; of the extension outbox_payment';
 ALTER INDEX outbox.pending_payment_participant DEPENDS ON EXTENSION outbox_payment;
 
--- A view that cannot be written answers so whoever asks; with this trigger the roles
--- that have no right to are told that.
+-- A view that cannot be written refuses all roles with the same error. With this trigger a
+-- role without the right gets 42501.
 CREATE FUNCTION payment_outbox_refuse() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
