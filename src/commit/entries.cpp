@@ -12,8 +12,7 @@ namespace {
 // What this transaction made and removed in one queue.
 struct Entries {
 	Entries *next;
-	QueueSlot *slot; // nullptr: no room
-	uint32 generation;
+	QueueRef ref;
 	char queue[NAMEDATALEN];
 	TimestampTz made[priorities];
 	TimestampTz removed[priorities];
@@ -46,9 +45,7 @@ entries_of(const text *queue)
 	memcpy(entries->queue, VARDATA_ANY(queue), Min(VARSIZE_ANY_EXHDR(queue), NAMEDATALEN - 1));
 	for (int i = 0; i < priorities; i++)
 		entries->made[i] = entries->removed[i] = DT_NOEND;
-	entries->slot = queue_slot(entries->queue);
-	if (entries->slot != nullptr)
-		entries->generation = pg_atomic_read_u32(&entries->slot->generation);
+	entries->ref = queue_ref(entries->queue);
 	entries->next = all_entries;
 	all_entries = entries;
 	return entries;
@@ -89,10 +86,9 @@ lower_due_floors(const Entries *entries)
 	{
 		if (entries->made[i] == DT_NOEND)
 			continue;
-		if (entries->slot != nullptr)
-			lower(&entries->slot->due_floors[i], entries->made[i]);
-		if (entries->slot == nullptr || is_dropped(entries->slot) ||
-			pg_atomic_read_u32(&entries->slot->generation) != entries->generation)
+		if (entries->ref.slot != nullptr)
+			lower(&entries->ref.slot->due_floors[i], entries->made[i]);
+		if (!is_still(entries->ref) || is_dropped(entries->ref.slot))
 			lower_in_all(i, entries->made[i]);
 	}
 }
@@ -101,15 +97,15 @@ lower_due_floors(const Entries *entries)
 
 // If the slot has become another queue's, that one's floor was read, and maybe taken.
 TimestampTz
-begin_at_due_floor(FloorScan *scan, QueueSlot *slot, uint32 generation, const text *queue, int priority)
+begin_at_due_floor(FloorScan *scan, const QueueRef &ref, const text *queue, int priority)
 {
 	const Entries *entries = find_entries(queue);
 	TimestampTz from =
-		begin_at_floor(scan, &slot->due_floors[priority], entries != nullptr ? entries->made[priority] : DT_NOEND,
+		begin_at_floor(scan, &ref.slot->due_floors[priority], entries != nullptr ? entries->made[priority] : DT_NOEND,
 					   entries != nullptr ? entries->removed[priority] : DT_NOEND);
 
 	pg_read_barrier();
-	if (pg_atomic_read_u32(&slot->generation) == generation)
+	if (is_still(ref))
 		return from;
 	leave_floor(scan);
 	return DT_NOBEGIN;
@@ -124,13 +120,13 @@ begin_at_lease_floor(FloorScan *scan)
 }
 
 TimestampTz
-due_floor(QueueSlot *slot, uint32 generation, const text *queue, int priority)
+due_floor(const QueueRef &ref, const text *queue, int priority)
 {
 	const Entries *entries = find_entries(queue);
-	TimestampTz at = floor_at(&slot->due_floors[priority]);
+	TimestampTz at = floor_at(&ref.slot->due_floors[priority]);
 
 	pg_read_barrier();
-	if (pg_atomic_read_u32(&slot->generation) != generation)
+	if (!is_still(ref))
 		return DT_NOBEGIN;
 	return entries != nullptr ? Min(at, entries->made[priority]) : at;
 }

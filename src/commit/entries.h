@@ -10,7 +10,7 @@
 
 namespace outbox {
 
-struct QueueSlot;
+struct QueueRef;
 
 struct Entry {
 	const text *queue;
@@ -32,11 +32,11 @@ void lower_all_floors();
 
 // ---- scanning
 
-// slot: the queue's, looked up before, when it was of that generation.
-TimestampTz begin_at_due_floor(FloorScan *scan, QueueSlot *slot, uint32 generation, const text *queue, int priority);
+// ref: the queue's, looked up before.
+TimestampTz begin_at_due_floor(FloorScan *scan, const QueueRef &ref, const text *queue, int priority);
 TimestampTz begin_at_lease_floor(FloorScan *scan);
 // The same for those who only look.
-TimestampTz due_floor(QueueSlot *slot, uint32 generation, const text *queue, int priority);
+TimestampTz due_floor(const QueueRef &ref, const text *queue, int priority);
 TimestampTz lease_floor();
 
 } // namespace outbox

@@ -16,8 +16,7 @@ shmem_startup_hook_type previous_startup;
 // Slots that this session used last, so that a queue is found without the lock.
 constexpr int remembered_slots = 16;
 struct Remembered {
-	QueueSlot *slot;
-	uint32 generation;
+	QueueRef ref;
 	char name[NAMEDATALEN];
 } remembered[remembered_slots];
 
@@ -135,18 +134,16 @@ find_queue(const char *name, uint32 hash)
 }
 
 bool
-is_still(const Remembered *last, const char *name)
+is_known(const Remembered *last, const char *name)
 {
-	return last->slot != nullptr && strcmp(last->name, name) == 0 &&
-		   pg_atomic_read_u32(&last->slot->generation) == last->generation && !is_dropped(last->slot);
+	return strcmp(last->name, name) == 0 && is_still(last->ref) && !is_dropped(last->ref.slot);
 }
 
 // Under the lock, without which the slot may become another queue's.
 void
 remember(Remembered *last, const char *name, QueueSlot *slot)
 {
-	last->slot = slot;
-	last->generation = slot != nullptr ? pg_atomic_read_u32(&slot->generation) : 0;
+	last->ref = ref_to(slot);
 	strlcpy(last->name, name, sizeof(last->name));
 }
 
@@ -251,22 +248,22 @@ forget_queues(Oid database)
 	LWLockRelease(shared->lock);
 }
 
-QueueSlot *
-queue_slot(const char *name, uint32 *generation, bool make)
+QueueRef
+queue_ref(const char *name, bool make)
 {
 	uint32 hash =
 		DatumGetUInt32(hash_any(reinterpret_cast<const unsigned char *>(name), static_cast<int>(strlen(name))));
 	Remembered *last = &remembered[hash % remembered_slots];
 
 	if (shared == nullptr)
-		return nullptr;
-	if (!is_still(last, name))
+		return {nullptr, 0};
+	if (!is_known(last, name))
 	{
 		LWLockAcquire(shared->lock, LW_SHARED);
 		remember(last, name, find_queue(name, hash));
 		LWLockRelease(shared->lock);
 	}
-	if (last->slot == nullptr && make)
+	if (last->ref.slot == nullptr && make)
 	{
 		QueueSlot *slot;
 
@@ -275,9 +272,7 @@ queue_slot(const char *name, uint32 *generation, bool make)
 		remember(last, name, slot != nullptr ? slot : make_queue(name, hash));
 		LWLockRelease(shared->lock);
 	}
-	if (generation != nullptr)
-		*generation = last->generation;
-	return last->slot;
+	return last->ref;
 }
 
 void

@@ -156,9 +156,23 @@ void forget_database(Oid database);
 // Frees the slots of its queues.
 void forget_queues(Oid database);
 
-// The slot of a queue of this database, made if need be and wanted; nullptr when there is none. Its
-// generation is that in which it is this queue's.
-QueueSlot *queue_slot(const char *name, uint32 *generation = nullptr, bool make = true);
+// A queue's slot, and the generation in which it is this queue's.
+struct QueueRef {
+	QueueSlot *slot; // nullptr = none
+	uint32 generation;
+};
+inline QueueRef
+ref_to(QueueSlot *slot)
+{
+	return {slot, slot != nullptr ? pg_atomic_read_u32(&slot->generation) : 0};
+}
+inline bool
+is_still(const QueueRef &ref)
+{
+	return ref.slot != nullptr && pg_atomic_read_u32(&ref.slot->generation) == ref.generation;
+}
+// Of a queue of this database; the slot is made if need be and wanted.
+QueueRef queue_ref(const char *name, bool make = true);
 inline int
 slot_number(const QueueSlot *slot)
 {

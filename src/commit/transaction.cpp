@@ -13,8 +13,7 @@ namespace {
 struct Note {
 	Note *next;
 	int level;
-	QueueSlot *slot;       // nullptr: no room in shared memory, or none
-	uint32 generation;     // of the slot
+	QueueRef ref;          // none: no room in shared memory, or no shared memory
 	TimestampTz due_at;    // the earliest
 	TimestampTz due_later; // the earliest that was not due when it was noted
 	bool dropped;          // the queue, at some time
@@ -77,9 +76,7 @@ note_of(const text *queue)
 	memcpy(note->queue, VARDATA_ANY(queue), length);
 	note->level = level;
 	note->due_at = note->due_later = DT_NOEND;
-	note->slot = queue_slot(note->queue);
-	if (note->slot != nullptr)
-		note->generation = pg_atomic_read_u32(&note->slot->generation);
+	note->ref = queue_ref(note->queue);
 	notes.database = my_database();
 	note->next = notes.first;
 	notes.first = note;
@@ -187,7 +184,7 @@ commit_leases_asynchronously()
 void
 add_counts(const Note *note)
 {
-	QueueSlot *slot = note->slot;
+	QueueSlot *slot = note->ref.slot;
 
 	for (int i = 0; i < counters; i++)
 		if (note->counts[i] != 0)
@@ -234,19 +231,21 @@ announce_to_worker(pg_atomic_uint64 *earliest, TimestampTz time)
 void
 tell_of(const Note *note, TimestampTz now)
 {
-	if (note->slot != nullptr && pg_atomic_read_u32(&note->slot->generation) == note->generation)
+	QueueSlot *slot = note->ref.slot;
+
+	if (is_still(note->ref))
 	{
 		if (note->dropped && note->made_again)
-			reset_counts(note->slot, now);
+			reset_counts(slot, now);
 		add_counts(note);
 		if (note->due_at <= now && !notes.told_listeners)
-			raise_flag(note->slot);
+			raise_flag(slot);
 		// The flag covers what has fallen due meanwhile.
-		announce_to_worker(&note->slot->due_at, note->due_later <= now ? now + 1 : note->due_later);
+		announce_to_worker(&slot->due_at, note->due_later <= now ? now + 1 : note->due_later);
 		if (note->dropped && !note->made_again)
-			pg_atomic_write_u32(&note->slot->dropped, 1);
+			pg_atomic_write_u32(&slot->dropped, 1);
 		// The slot got another queue in between: the flag may be lost with the old one.
-		if (pg_atomic_read_u32(&note->slot->generation) == note->generation)
+		if (is_still(note->ref))
 			return;
 	}
 	announce_to_worker(&notes.database->look_at, note->due_at);

@@ -56,7 +56,7 @@ find_level(DueScan *scan)
 bool
 move_on(DueScan *scan, TimestampTz *from)
 {
-	if (scan->slot == nullptr)
+	if (scan->ref.slot == nullptr)
 	{
 		*from = DT_NOBEGIN;
 		return find_level(scan);
@@ -64,7 +64,7 @@ move_on(DueScan *scan, TimestampTz *from)
 	scan->level = Min(scan->level, priorities);
 	while (--scan->level >= 0)
 	{
-		*from = begin_at_due_floor(&scan->floor, scan->slot, scan->generation, scan->queue->name, scan->level);
+		*from = begin_at_due_floor(&scan->floor, scan->ref, scan->queue->name, scan->level);
 		if (is_made_anew(pending(scan->call)->rel))
 			leave_floor(&scan->floor);
 		if (*from != DT_NOEND)
@@ -122,7 +122,7 @@ begin_due_scan(DueScan *scan, Call *call, const Queue *queue)
 	scan->queue = queue;
 	scan->index = named_index(table, "pending_due");
 	scan->level = PG_INT16_MAX;
-	scan->slot = queue_slot(text_to_cstring(queue->name), &scan->generation);
+	scan->ref = queue_ref(text_to_cstring(queue->name));
 	begin_probe(&scan->probe, table, scan->index, 4);
 }
 
@@ -265,10 +265,10 @@ sweep_due(Call *call, const Queue *queue)
 
 	begin_due_scan(&scan, call, queue);
 	remember_entries(&scan.probe);
-	for (scan.level = scan.slot != nullptr ? most_priority : -1; scan.level >= 0; scan.level--)
+	for (scan.level = scan.ref.slot != nullptr ? most_priority : -1; scan.level >= 0; scan.level--)
 		sweep_below(
-			&scan.slot->due_floors[scan.level], &sweep_of(scan.slot)->at[scan.level], &scan.probe, 3, entries_a_sweep,
-			[&](TimestampTz from, TimestampTz to) { start_in_level(&scan, from, to); },
+			&scan.ref.slot->due_floors[scan.level], &sweep_of(scan.ref.slot)->at[scan.level], &scan.probe, 3,
+			entries_a_sweep, [&](TimestampTz from, TimestampTz to) { start_in_level(&scan, from, to); },
 			[&] { return claimable_at(&scan); });
 	end_due_scan(&scan);
 }

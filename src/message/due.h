@@ -13,6 +13,7 @@
 #pragma once
 
 #include "commit/entries.h"
+#include "commit/shared.h"
 #include "message/pending_row.h"
 #include "message/queue.h"
 
@@ -34,9 +35,8 @@ struct DueScan {
 	bool resting;
 	bool resumed; // what stands up to there was met before
 	Place left_at;
-	QueueSlot *slot;   // nullptr: no floors
-	uint32 generation; // of the slot
-	FloorScan floor;   // of the level
+	QueueRef ref;    // none: no floors
+	FloorScan floor; // of the level
 };
 
 void begin_due_scan(DueScan *scan, Call *call, const Queue *queue);

@@ -249,7 +249,7 @@ repair_leases()
 void
 tell_of(const Call *call, const Queue *queue)
 {
-	if (queue_slot(text_to_cstring(queue->name)) != nullptr)
+	if (queue_ref(text_to_cstring(queue->name)).slot != nullptr)
 		note_due(queue->name, call->now, call->now);
 	else
 	{
@@ -279,7 +279,7 @@ look_at_all(Call *call)
 	foreach (cell, all_queues(call))
 	{
 		const Queue *queue = static_cast<const Queue *>(lfirst(cell));
-		QueueSlot *slot = queue_slot(text_to_cstring(queue->name));
+		QueueSlot *slot = queue_ref(text_to_cstring(queue->name)).slot;
 		TimestampTz next = queue->paused ? DT_NOEND : next_due_after(call, queue, call->now);
 
 		CHECK_FOR_INTERRUPTS();

@@ -14,8 +14,7 @@ constexpr int64 pause_us = 10 * USECS_PER_MINUTE;
 
 // What a slot said before the snapshot was taken.
 struct Before {
-	QueueSlot *slot;
-	uint32 generation;
+	QueueRef ref;
 	int64 kept[kept_counts];
 	int64 counted[kept_counts];
 	int64 scheduled;
@@ -29,8 +28,7 @@ read_slots()
 	each_slot(MyDatabaseId, [&](QueueSlot *slot) {
 		Before *before = static_cast<Before *>(palloc0(sizeof(Before)));
 
-		before->slot = slot;
-		before->generation = pg_atomic_read_u32(&slot->generation);
+		before->ref = ref_to(slot);
 		for (int i = 0; i < kept_counts; i++)
 			before->kept[i] = kept(slot, static_cast<Kept>(i));
 		slots = lappend(slots, before);
@@ -57,7 +55,7 @@ take_row(List *slots, int row)
 	{
 		Before *before = static_cast<Before *>(lfirst(cell));
 
-		if (strncmp(before->slot->name, queue, NAMEDATALEN - 1) != 0)
+		if (strncmp(before->ref.slot->name, queue, NAMEDATALEN - 1) != 0)
 			continue;
 		for (int i = 0; i < kept_counts; i++)
 			before->counted[i] = number(row, 2 + i);
@@ -69,9 +67,9 @@ take_row(List *slots, int row)
 void
 correct(Before *before, TimestampTz now)
 {
-	QueueSlot *slot = before->slot;
+	QueueSlot *slot = before->ref.slot;
 
-	if (pg_atomic_read_u32(&slot->generation) != before->generation)
+	if (!is_still(before->ref))
 		return;
 	for (int i = 0; i < kept_counts; i++)
 		pg_atomic_fetch_add_u64(&slot->kept[i], before->counted[i] - before->kept[i]);

@@ -44,8 +44,7 @@ struct Asked {
 	text *queue;
 	TimestampTz now;
 	Table *pending;
-	QueueSlot *slot; // nullptr = none
-	uint32 generation;
+	QueueRef ref;
 	Held held;
 };
 
@@ -101,8 +100,8 @@ walk_level(Asked *asked, Peek *peek, int level, bool later, int64 *entries)
 	Walk walk;
 
 	// A snapshot that is older than this statement sees rows that ended since, below the floor.
-	if (!later && asked->slot != nullptr && !IsolationUsesXactSnapshot())
-		from = due_floor(asked->slot, asked->generation, asked->queue, level);
+	if (!later && asked->ref.slot != nullptr && !IsolationUsesXactSnapshot())
+		from = due_floor(asked->ref, asked->queue, level);
 	key_equals(&keys[0], peek->index, 1, F_TEXTEQ, PointerGetDatum(asked->queue));
 	key_equals(&keys[1], peek->index, 2, F_INT2EQ, Int16GetDatum(static_cast<int16>(level)));
 	key_compares(&keys[2], peek->index, 3, later ? BTGreaterStrategyNumber : BTGreaterEqualStrategyNumber,
@@ -236,7 +235,7 @@ find_out(Asked *asked, Call *call)
 {
 	asked->held.oldest_due = asked->held.oldest = DT_NOEND;
 	asked->now = call->now;
-	asked->slot = queue_slot(text_to_cstring(asked->queue), &asked->generation, false);
+	asked->ref = queue_ref(text_to_cstring(asked->queue), false);
 	asked->pending = open(call, pending_shape, reads);
 	walk_due(asked);
 	if (!asked->held.all_due)
@@ -270,11 +269,11 @@ OUTBOX_FUNCTION(outbox_queue_status)
 	begin_reading(&call);
 	find_out(&asked, &call);
 	end_reading(&call);
-	counted = asked.slot != nullptr ? counted_at(asked.slot) : 0;
+	counted = asked.ref.slot != nullptr ? counted_at(asked.ref.slot) : 0;
 	if (!held->all_due || !held->all_later || !held->all_dead)
 		how = counted != 0 ? "kept" : "at least";
 	if (counted != 0)
-		complete_from_totals(held, asked.slot);
+		complete_from_totals(held, asked.ref.slot);
 
 	Datum values[columns] = {
 		Int64GetDatum(pending_seen(held)),    Int64GetDatum(held->due),         Int64GetDatum(held->leased),
