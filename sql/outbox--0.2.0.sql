@@ -1207,6 +1207,9 @@ BEGIN ATOMIC
 	FROM outbox.lost_messages() l
 	WHERE deep GROUP BY l.queue
 	UNION ALL
+	SELECT 'warning', 'outbox.messages', 'has ' || count(*) || ' partitions, each of which costs the first call of a session some of its time: see outbox.partition_interval and outbox.retention'
+	FROM leaves l WHERE l.parent = 'outbox.messages'::regclass HAVING count(*) > 500
+	UNION ALL
 	SELECT 'warning', 'background worker', CASE w.state
 			WHEN 'not loaded' THEN 'none: the library is not in shared_preload_libraries, so call outbox.maintain()'
 			WHEN 'off' THEN 'none: outbox.worker is off, so call outbox.maintain()'
