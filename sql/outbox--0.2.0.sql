@@ -96,7 +96,7 @@ CREATE TABLE outbox.queues (
 	lease interval NOT NULL DEFAULT '30 seconds',
 	backoff_base interval NOT NULL DEFAULT '1 second',
 	backoff_cap interval NOT NULL DEFAULT '15 minutes',
-	backoff_jitter real NOT NULL DEFAULT 0,
+	backoff_jitter real NOT NULL DEFAULT 0.2,
 	repair_delay interval NOT NULL DEFAULT '1 second',
 	ordering text COLLATE "C" NOT NULL DEFAULT 'none',
 	on_dead_head text COLLATE "C" NOT NULL DEFAULT 'continue',
@@ -105,6 +105,7 @@ CREATE TABLE outbox.queues (
 	max_in_flight integer,
 	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	validator_owner text COLLATE "C",
+	payload_kind text COLLATE "C" NOT NULL DEFAULT 'object',
 	CONSTRAINT queues_pkey PRIMARY KEY (queue),
 	CONSTRAINT queues_name_length CHECK (pg_catalog.octet_length(queue) BETWEEN 1 AND 63),
 	CONSTRAINT queues_max_attempts CHECK (max_attempts >= 1),
@@ -114,6 +115,7 @@ CREATE TABLE outbox.queues (
 	CONSTRAINT queues_repair_delay CHECK (repair_delay >= interval '0'),
 	CONSTRAINT queues_ordering CHECK (ordering IN ('none', 'numbered')),
 	CONSTRAINT queues_validator CHECK (validator <> '' AND (validator IS NULL) = (validator_owner IS NULL)),
+	CONSTRAINT queues_payload_kind CHECK (payload_kind IN ('object', 'any')),
 	CONSTRAINT queues_not_yet CHECK (on_dead_head = 'continue' AND max_in_flight IS NULL)
 );
 COMMENT ON TABLE outbox.queues IS 'The queues and their policies. Changed by create_queue, alter_queue, drop_queue, pause and resume.';
@@ -131,6 +133,7 @@ COMMENT ON COLUMN outbox.queues.paused IS 'true: nothing of this queue is claime
 COMMENT ON COLUMN outbox.queues.max_in_flight IS 'reserved: NULL in this version';
 COMMENT ON COLUMN outbox.queues.created_at IS 'when the queue was made';
 COMMENT ON COLUMN outbox.queues.validator_owner IS 'the role that owned the validator when it was set: for no other owner is it run';
+COMMENT ON COLUMN outbox.queues.payload_kind IS 'object: a payload that is a string which holds a JSON object is refused as encoded twice; any: nothing is refused';
 COMMENT ON CONSTRAINT queues_pkey ON outbox.queues IS 'one row for each queue';
 COMMENT ON INDEX outbox.queues_pkey IS 'one row for each queue';
 COMMENT ON CONSTRAINT queues_name_length ON outbox.queues IS 'a queue name is a NOTIFY payload too';
@@ -141,6 +144,7 @@ COMMENT ON CONSTRAINT queues_jitter ON outbox.queues IS 'jitter is a share';
 COMMENT ON CONSTRAINT queues_repair_delay ON outbox.queues IS 'delays are not negative';
 COMMENT ON CONSTRAINT queues_ordering ON outbox.queues IS 'the orderings this version knows';
 COMMENT ON CONSTRAINT queues_validator ON outbox.queues IS 'none is NULL; one has the owner it was set for';
+COMMENT ON CONSTRAINT queues_payload_kind ON outbox.queues IS 'the kinds this version knows';
 COMMENT ON CONSTRAINT queues_not_yet ON outbox.queues IS 'settings that this version does not act on are refused rather than ignored';
 
 CREATE TRIGGER merge_queue BEFORE INSERT ON outbox.queues
@@ -455,7 +459,7 @@ RETURNS TABLE (outbox_id uuid, sequence_id bigint, created boolean)
 LANGUAGE c VOLATILE ROWS 1 AS 'MODULE_PATHNAME', 'outbox_enqueue';
 COMMENT ON FUNCTION outbox.enqueue IS
 $$Enqueues one message in the caller's transaction: rolled back with it, visible and notified with its commit.
-event_type: what happened, not empty. payload: any JSON. payload_bytes, content_type: instead of payload any bytes, and what they are. queue: an existing queue. aggregate_type, aggregate_id: the thing it happened to. partition_key: what is kept together; in a numbered queue the message gets the key's next number. idempotency_key: said again with the same queue and aggregate_id it returns the first message's ids with created = false. event_id: what consumers deduplicate on, a key of its own within the queue; NULL = outbox_id. An empty partition_key or idempotency_key and the nil UUID are refused: pass NULL for none. headers: a JSON object. priority: 0 to 15, higher first. deliver_at: not claimed before; NULL = now. max_attempts: this message's ceiling; NULL = the queue's.
+event_type: what happened, not empty. payload: any JSON. payload_bytes, content_type: instead of payload any bytes, and what they are. queue: an existing queue. aggregate_type, aggregate_id: the thing it happened to. partition_key: what is kept together; in a numbered queue the message gets the key's next number. idempotency_key: said again with the same queue and aggregate_id it returns the first message's ids with created = false. event_id: what consumers deduplicate on, a key of its own within the queue; NULL = outbox_id. An empty partition_key or idempotency_key and the nil UUID are refused: pass NULL for none. "function outbox.enqueue(...) does not exist" (42883) means an argument of another type: cast payload and headers with ::jsonb, aggregate_id and the keys with ::text, event_id with ::uuid, priority and max_attempts with ::integer, payload_bytes with ::bytea. headers: a JSON object. priority: 0 to 15, higher first. deliver_at: not claimed before; NULL = now. max_attempts: this message's ceiling; NULL = the queue's.
 Errors: P7004 unknown queue; 22004 NULL event_type, queue, headers or priority; 22023 a value out of range, neither or both of payload and payload_bytes; 25006 read-only transaction.
 Locks: waits for an open transaction that uses the same idempotency_key or event_id and, in a numbered queue, the same partition_key; never for other sessions.
 Cost: three index entries, one more for each key and for a number; does not grow with the tables.$$;
@@ -579,20 +583,20 @@ Errors: P7004 unknown queue; 22004 and 22023 bad arguments. Locks: the rows it r
 ---------------------------------------------------------------- operator
 
 CREATE FUNCTION outbox.create_queue(queue text, max_attempts integer DEFAULT 20, lease interval DEFAULT '30 seconds',
-	backoff_base interval DEFAULT '1 second', backoff_cap interval DEFAULT '15 minutes', backoff_jitter real DEFAULT 0,
+	backoff_base interval DEFAULT '1 second', backoff_cap interval DEFAULT '15 minutes', backoff_jitter real DEFAULT 0.2,
 	repair_delay interval DEFAULT '1 second', ordering text DEFAULT 'none', on_dead_head text DEFAULT 'continue',
-	validator text DEFAULT NULL, paused boolean DEFAULT false, max_in_flight integer DEFAULT NULL)
+	validator text DEFAULT NULL, paused boolean DEFAULT false, max_in_flight integer DEFAULT NULL, payload_kind text DEFAULT 'object')
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_create_queue';
-COMMENT ON FUNCTION outbox.create_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer) IS
+COMMENT ON FUNCTION outbox.create_queue IS
 $$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts: NULL = no ceiling. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each enqueue into the queue, but not a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again.
 Errors: 42710 it exists; 22004 and 22023 bad arguments; 0A000 ordering fifo, on_dead_head block and max_in_flight in this version; 42883 and 42501 a validator that does not exist, or that the caller does not own. Locks and cost: one row.$$;
 
 CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, lease interval DEFAULT NULL,
 	backoff_base interval DEFAULT NULL, backoff_cap interval DEFAULT NULL, backoff_jitter real DEFAULT NULL,
 	repair_delay interval DEFAULT NULL, ordering text DEFAULT NULL, on_dead_head text DEFAULT NULL,
-	validator text DEFAULT NULL, paused boolean DEFAULT NULL, max_in_flight integer DEFAULT NULL)
+	validator text DEFAULT NULL, paused boolean DEFAULT NULL, max_in_flight integer DEFAULT NULL, payload_kind text DEFAULT NULL)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_alter_queue';
-COMMENT ON FUNCTION outbox.alter_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer) IS
+COMMENT ON FUNCTION outbox.alter_queue IS
 $$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts: -1 keeps, NULL = no ceiling. validator: the empty string removes it.
 Errors: P7004 unknown queue; 22004, 22023, 0A000, 42883 and 42501 as create_queue. Locks: waits for another change of the same queue. Cost: one row.$$;
 
@@ -1276,8 +1280,8 @@ TO outbox_executor;
 GRANT EXECUTE ON PROCEDURE outbox.wait_for_work(interval, text[]) TO outbox_executor;
 
 GRANT EXECUTE ON FUNCTION
-	outbox.create_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer),
-	outbox.alter_queue(text, integer, interval, interval, interval, real, interval, text, text, text, boolean, integer),
+	outbox.create_queue,
+	outbox.alter_queue,
 	outbox.drop_queue(text), outbox.pause(text), outbox.resume(text), outbox.take_number(text, text),
 	outbox.cancel(uuid, text, boolean), outbox.replay(uuid, timestamptz), outbox.acknowledge_dead(uuid, text),
 	outbox.backoff(text, integer, uuid), outbox.maintain(), outbox.state_diagram(), outbox.check(boolean), outbox.reset_stats(),

@@ -265,6 +265,9 @@ write_messages(Call *call, const Queue *queue, Message *messages, int count)
 
 	if (count == 0)
 		return;
+	for (int i = 0; i < count; i++)
+		if (!messages[i].is_replay)
+			check_payload_kind(queue, &messages[i]);
 	validate(queue, messages, count);
 	resolve_keys(call, queue, messages, repeats, count);
 	for (int i = 0; i < count; i++)

@@ -43,7 +43,35 @@ check_payload(const Message *message)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("payload and payload_bytes must not both be given")));
 }
 
+// A JSON object that stands in a JSON string.
+bool
+is_encoded_twice(const Jsonb *payload)
+{
+	JsonbValue value;
+
+	if (!JB_ROOT_IS_SCALAR(payload) || !JsonbExtractScalar(const_cast<JsonbContainer *>(&payload->root), &value) ||
+		value.type != jbvString)
+		return false;
+	for (int i = 0; i < value.val.string.len; i++)
+		if (strchr(" \t\r\n", value.val.string.val[i]) == nullptr)
+			return value.val.string.val[i] == '{' && is_json(value.val.string.val, value.val.string.len);
+	return false;
+}
+
 } // namespace
+
+void
+check_payload_kind(const Queue *queue, const Message *message)
+{
+	if (!queue->refuses_encoded || message->payload == nullptr || !is_encoded_twice(message->payload))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("payload is a JSON string that holds a JSON object"),
+			 errdetail("Queue \"%s\" has payload_kind object.", shown(queue->name)),
+			 errhint("It was encoded twice: pass the object itself. Where a string is meant, use "
+					 "outbox.alter_queue with payload_kind => 'any'."),
+			 message->element > 0 ? errcontext("element %d of messages", message->element) : 0));
+}
 
 void
 check_message(const Message *message)

@@ -42,4 +42,7 @@ struct Message {
 // Range and form of what a producer gave: 22023.
 void check_message(const Message *message);
 
+// What the queue refuses of it by itself, without its validator: 22023.
+void check_payload_kind(const Queue *queue, const Message *message);
+
 } // namespace outbox

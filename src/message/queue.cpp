@@ -46,6 +46,8 @@ decode(Table *table, TupleTableSlot *slot)
 	queue->numbered = strcmp(TextDatumGetCString(table->get(slot, queues_col::ordering, &isnull)), "none") != 0;
 	queue->validator = optional_copy(table, slot, queues_col::validator);
 	queue->validator_owner = optional_copy(table, slot, queues_col::validator_owner);
+	queue->refuses_encoded =
+		VARSIZE_ANY_EXHDR(DatumGetPointer(table->get(slot, queues_col::payload_kind, &isnull))) > 3;
 	queue->paused = DatumGetBool(table->get(slot, queues_col::paused, &isnull));
 	queue->created_at = DatumGetTimestampTz(table->get(slot, queues_col::created_at, &isnull));
 	return queue;

@@ -26,6 +26,7 @@ struct Queue {
 	int64 repair_delay_us;
 	bool numbered;
 	bool paused;
+	bool refuses_encoded; // payload_kind is object
 	TimestampTz created_at;
 };
 

@@ -21,7 +21,8 @@ enum {
 	paused,
 	max_in_flight,
 	created_at,
-	validator_owner
+	validator_owner,
+	payload_kind
 };
 }
 namespace messages_col {

@@ -146,4 +146,19 @@ end_index_inserts([[maybe_unused]] Relation index, [[maybe_unused]] IndexInfo *i
 #endif
 }
 
+// Whether a text of the database's encoding is JSON; no ERROR where it is none. 17 has the
+// context of the parser where the caller wants it.
+inline bool
+is_json(char *text, int size)
+{
+#if PG_VERSION_NUM >= 170000
+	JsonLexContext *lex =
+		makeJsonLexContextCstringLen(nullptr, text, static_cast<size_t>(size), GetDatabaseEncoding(), false);
+#else
+	JsonLexContext *lex = makeJsonLexContextCstringLen(text, size, GetDatabaseEncoding(), false);
+#endif
+
+	return pg_parse_json(lex, &nullSemAction) == JSON_SUCCESS;
+}
+
 } // namespace outbox

@@ -41,6 +41,7 @@ extern "C" {
 #include "common/sha2.h"
 #include "common/hashfn.h"
 #include "common/int.h"
+#include "common/jsonapi.h"
 #include "common/pg_prng.h"
 #include "common/sha2.h"
 #include "executor/executor.h"

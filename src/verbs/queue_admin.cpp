@@ -49,7 +49,7 @@ check_choice(Datum value, const char *name, const char *first, const char *secon
 {
 	const char *chosen = TextDatumGetCString(value);
 
-	if (strcmp(chosen, unsupported) == 0)
+	if (unsupported != nullptr && strcmp(chosen, unsupported) == 0)
 		not_supported(psprintf("%s \"%s\"", name, chosen));
 	if (strcmp(chosen, first) != 0 && strcmp(chosen, second) != 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -87,6 +87,19 @@ check_setting(int column, Datum value)
 		default:
 			break;
 	}
+}
+
+// Behind the arguments that stand as the columns do. NULL as in put_settings.
+void
+put_payload_kind(FunctionCallInfo fcinfo, Table *table, TupleTableSlot *row, bool keep_absent)
+{
+	constexpr int argument = queues_col::max_in_flight + 1;
+	const char *name = queues_shape.columns[queues_col::payload_kind];
+
+	if (keep_absent && PG_ARGISNULL(argument))
+		return;
+	check_choice(required_datum(fcinfo, argument, name), name, "object", "any", nullptr);
+	set(table, row, queues_col::payload_kind, PG_GETARG_DATUM(argument));
 }
 
 void
@@ -139,6 +152,7 @@ put_settings(FunctionCallInfo fcinfo, const text *owner, Table *table, TupleTabl
 		set(table, row, column, PG_GETARG_DATUM(column));
 	}
 	put_validator(fcinfo, owner, table, row, keep_absent);
+	put_payload_kind(fcinfo, table, row, keep_absent);
 	refuse_what_is_not_there_yet(fcinfo);
 }
 

@@ -564,6 +564,8 @@ add_settings(Random &random, Call &call, bool all)
 	maybe(15, "backoff_base", quoted(random.pick({"0", "1 hour", "1 day"})));
 	maybe(15, "backoff_cap", quoted(random.pick({"0", "5 hours", "1 mon"})));
 	maybe(15, "repair_delay", quoted(random.pick(delays)));
+	if (all)
+		call.arguments.emplace_back("backoff_jitter", "0");
 }
 
 // The settings that a claim looks at come up often, those that would stop everything rarely.
@@ -670,6 +672,7 @@ constexpr Bad bad[] = {
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload_bytes": "?"}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload_bytes": 17}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "x": 1}]')"},
+	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "payload_bytes": "e30="}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "queue": "plain"}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "priority": "1"}]')"},
 	{"enqueue_batch", "messages", R"('[GOOD, {"event_type": "a", "payload": 1, "priority": 1.5}]')"},
@@ -779,6 +782,9 @@ constexpr Bad bad[] = {
 	{"create_queue", "backoff_base", "'-1 s'"},
 	{"create_queue", "backoff_base", "NULL"},
 	{"create_queue", "backoff_cap", "'-1 s'"},
+	{"create_queue", "payload_kind", "'array'"},
+	{"create_queue", "payload_kind", "NULL"},
+	{"alter_queue", "payload_kind", "''"},
 	{"create_queue", "backoff_jitter", "1.5"},
 	{"create_queue", "backoff_jitter", "-0.1"},
 	{"create_queue", "backoff_jitter", "'NaN'"},
@@ -1019,10 +1025,12 @@ first_calls()
 		call.arguments.insert(call.arguments.end(), more.begin(), more.end());
 		return call;
 	};
-	return {make("alter_queue", queues[0], {{"max_attempts", "3"}}), make("create_queue", queues[1], {}),
-			make("create_queue", queues[2], {{"ordering", "'numbered'"}}),
-			make("create_queue", queues[3], {{"ordering", "'numbered'"}, {"max_attempts", "2"}}),
-			make("create_queue", queues[4], {{"backoff_jitter", "0.5"}})};
+	return {
+		make("alter_queue", queues[0], {{"max_attempts", "3"}, {"backoff_jitter", "0"}}),
+		make("create_queue", queues[1], {{"backoff_jitter", "0"}}),
+		make("create_queue", queues[2], {{"ordering", "'numbered'"}, {"backoff_jitter", "0"}}),
+		make("create_queue", queues[3], {{"ordering", "'numbered'"}, {"max_attempts", "2"}, {"backoff_jitter", "0"}}),
+		make("create_queue", queues[4], {{"backoff_jitter", "0.5"}, {"payload_kind", "'any'"}})};
 }
 
 Move

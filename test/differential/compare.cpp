@@ -23,7 +23,7 @@ constexpr View tables[] = {
 	 "outbox_id", false},
 	{"queues",
 	 "queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, "
-	 "ordering, on_dead_head, validator, paused, max_in_flight, created_at",
+	 "ordering, on_dead_head, validator, paused, max_in_flight, created_at, payload_kind",
 	 "queue", false},
 	{"sequences", "queue, partition_key, next_sequence_id", "queue, partition_key", false},
 	{"messages",

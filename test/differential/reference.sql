@@ -32,6 +32,7 @@ CREATE TABLE model.queues (
 	paused boolean NOT NULL,
 	max_in_flight int,
 	created_at timestamptz NOT NULL,
+	payload_kind text NOT NULL,
 	slack interval NOT NULL
 );
 
@@ -360,6 +361,14 @@ BEGIN
 	PERFORM model.refuse_bad(partition_key = '' OR idempotency_key = '' OR event_id = '00000000-0000-0000-0000-000000000000');
 END $$;
 
+-- An object that was encoded twice.
+CREATE FUNCTION model.holds_object(payload jsonb) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN jsonb_typeof(payload) = 'string' AND jsonb_typeof((payload #>> '{}')::jsonb) = 'object';
+EXCEPTION WHEN invalid_text_representation THEN
+	RETURN false;
+END $$;
+
 -- An open producer of a queue keeps it from being dropped; an open drop keeps producers waiting.
 CREATE FUNCTION model.hold_queue(queue text) RETURNS model.queues LANGUAGE plpgsql AS $$
 BEGIN
@@ -435,6 +444,7 @@ CREATE FUNCTION model.enqueue_nth(nth int, event_type text, payload jsonb, queue
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 BEGIN
+	PERFORM model.refuse_bad((model.known_queue(queue)).payload_kind = 'object' AND model.holds_object(payload));
 	outbox_id := model.first_of(queue, aggregate_id, idempotency_key, event_id);
 	created := outbox_id IS NULL;
 	IF created THEN
@@ -823,30 +833,33 @@ BEGIN
 END $$;
 
 CREATE FUNCTION model.create_queue(queue text, max_attempts int = 20, lease interval = '30 seconds',
-	backoff_base interval = '1 second', backoff_cap interval = '15 minutes', backoff_jitter real = 0,
+	backoff_base interval = '1 second', backoff_cap interval = '15 minutes', backoff_jitter real = 0.2,
 	repair_delay interval = '1 second', ordering text = 'none', on_dead_head text = 'continue',
-	validator text = NULL, paused boolean = false, max_in_flight int = NULL)
+	validator text = NULL, paused boolean = false, max_in_flight int = NULL, payload_kind text = 'object')
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM model.refuse_null(num_nulls(queue, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering,
-		on_dead_head, paused) > 0);
+		on_dead_head, paused, payload_kind) > 0);
+	PERFORM model.refuse_bad(payload_kind NOT IN ('object', 'any'));
 	PERFORM model.refuse_bad(octet_length(queue) NOT BETWEEN 1 AND 63);
 	PERFORM model.check_settings(max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering,
 		on_dead_head, validator, max_in_flight);
 	INSERT INTO model.queues VALUES (queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay,
-		ordering, on_dead_head, validator, paused, max_in_flight, model.clock()) ON CONFLICT DO NOTHING;
+		ordering, on_dead_head, validator, paused, max_in_flight, model.clock(), payload_kind) ON CONFLICT DO NOTHING;
 	IF NOT FOUND THEN PERFORM model.refuse('42710', 'it exists'); END IF;
 END $$;
 
 -- NULL keeps a setting; max_attempts: -1 keeps it, NULL = no ceiling.
 CREATE FUNCTION model.alter_queue(queue text, max_attempts int = -1, lease interval = NULL, backoff_base interval = NULL,
 	backoff_cap interval = NULL, backoff_jitter real = NULL, repair_delay interval = NULL, ordering text = NULL,
-	on_dead_head text = NULL, validator text = NULL, paused boolean = NULL, max_in_flight int = NULL)
+	on_dead_head text = NULL, validator text = NULL, paused boolean = NULL, max_in_flight int = NULL,
+	payload_kind text = NULL)
 RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 BEGIN
 	PERFORM model.refuse_null(queue IS NULL);
 	PERFORM model.known_queue(queue);
+	PERFORM model.refuse_bad(payload_kind NOT IN ('object', 'any'));
 	PERFORM model.check_settings(nullif(max_attempts, -1), lease, backoff_base, backoff_cap, backoff_jitter, repair_delay,
 		ordering, on_dead_head, validator, max_in_flight);
 	UPDATE model.queues q SET
@@ -854,7 +867,8 @@ BEGIN
 		lease = coalesce(lease, q.lease), backoff_base = coalesce(backoff_base, q.backoff_base),
 		backoff_cap = coalesce(backoff_cap, q.backoff_cap), backoff_jitter = coalesce(backoff_jitter, q.backoff_jitter),
 		repair_delay = coalesce(repair_delay, q.repair_delay), ordering = coalesce(ordering, q.ordering),
-		on_dead_head = coalesce(on_dead_head, q.on_dead_head), paused = coalesce(paused, q.paused)
+		on_dead_head = coalesce(on_dead_head, q.on_dead_head), paused = coalesce(paused, q.paused),
+		payload_kind = coalesce(payload_kind, q.payload_kind)
 	WHERE q.queue = queue;
 	IF NOT FOUND THEN PERFORM model.refuse('P7004', 'QUEUE_NOT_FOUND'); END IF;	-- dropped while this waited
 END $$;
@@ -928,8 +942,8 @@ END $$;
 
 ---------------------------------------------------------------- what CREATE EXTENSION made
 
-INSERT INTO model.queues VALUES ('default', 20, '30 seconds', '1 second', '15 minutes', 0, '1 second', 'none', 'continue',
-	NULL, false, NULL, (SELECT q.created_at FROM outbox.queues q WHERE q.queue = 'default'));
+INSERT INTO model.queues VALUES ('default', 20, '30 seconds', '1 second', '15 minutes', 0.2, '1 second', 'none', 'continue',
+	NULL, false, NULL, (SELECT q.created_at FROM outbox.queues q WHERE q.queue = 'default'), 'object');
 
 ---------------------------------------------------------------- what an operator sees
 

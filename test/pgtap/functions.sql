@@ -84,14 +84,14 @@ SELECT is(pg_temp.result('repair_expired_leases'),
 -- Operator. create_queue and alter_queue have the columns of outbox.queues.
 SELECT is(pg_temp.arguments('create_queue'),
 	'queue text, max_attempts integer DEFAULT 20, lease interval DEFAULT ''00:00:30''::interval, backoff_base interval DEFAULT ''00:00:01''::interval, '
-	'backoff_cap interval DEFAULT ''00:15:00''::interval, backoff_jitter real DEFAULT 0, repair_delay interval DEFAULT ''00:00:01''::interval, '
+	'backoff_cap interval DEFAULT ''00:15:00''::interval, backoff_jitter real DEFAULT 0.2, repair_delay interval DEFAULT ''00:00:01''::interval, '
 	'ordering text DEFAULT ''none''::text, on_dead_head text DEFAULT ''continue''::text, validator text DEFAULT NULL::text, paused boolean DEFAULT false, '
-	'max_in_flight integer DEFAULT NULL::integer', 'arguments of create_queue');
+	'max_in_flight integer DEFAULT NULL::integer, payload_kind text DEFAULT ''object''::text', 'arguments of create_queue');
 SELECT is(pg_temp.arguments('alter_queue'),
 	'queue text, max_attempts integer DEFAULT ''-1''::integer, lease interval DEFAULT NULL::interval, backoff_base interval DEFAULT NULL::interval, '
 	'backoff_cap interval DEFAULT NULL::interval, backoff_jitter real DEFAULT NULL::real, repair_delay interval DEFAULT NULL::interval, '
 	'ordering text DEFAULT NULL::text, on_dead_head text DEFAULT NULL::text, validator text DEFAULT NULL::text, paused boolean DEFAULT NULL::boolean, '
-	'max_in_flight integer DEFAULT NULL::integer', 'arguments of alter_queue');
+	'max_in_flight integer DEFAULT NULL::integer, payload_kind text DEFAULT NULL::text', 'arguments of alter_queue');
 SELECT results_eq(
 	$$SELECT unnest(proargnames) FROM pg_proc WHERE oid::regproc::text = 'outbox.create_queue'$$,
 	$$SELECT attname::text FROM pg_attribute WHERE attrelid = 'outbox.queues'::regclass AND attnum > 0 AND attname NOT IN ('created_at', 'validator_owner') ORDER BY attnum$$,

@@ -30,7 +30,7 @@ SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.queues')$$, $$VALUES
 	('lease', 'interval', true, '''00:00:30''::interval'),
 	('backoff_base', 'interval', true, '''00:00:01''::interval'),
 	('backoff_cap', 'interval', true, '''00:15:00''::interval'),
-	('backoff_jitter', 'real', true, '0'),
+	('backoff_jitter', 'real', true, '0.2'),
 	('repair_delay', 'interval', true, '''00:00:01''::interval'),
 	('ordering', 'text', true, '''none''::text'),
 	('on_dead_head', 'text', true, '''continue''::text'),
@@ -38,7 +38,8 @@ SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.queues')$$, $$VALUES
 	('paused', 'boolean', true, 'false'),
 	('max_in_flight', 'integer', false, NULL),
 	('created_at', 'timestamp with time zone', true, 'clock_timestamp()'),
-	('validator_owner', 'text', false, NULL)$$, 'columns of queues');
+	('validator_owner', 'text', false, NULL),
+	('payload_kind', 'text', true, '''object''::text')$$, 'columns of queues');
 PREPARE messages_columns AS VALUES
 	('outbox_id', 'uuid', true, NULL),
 	('queue', 'text', true, NULL),
@@ -169,6 +170,7 @@ SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.queues')$$, $$VALU
 	('queues_name_length', 'CHECK (((octet_length(queue) >= 1) AND (octet_length(queue) <= 63)))'),
 	('queues_not_yet', 'CHECK (((on_dead_head = ''continue''::text) AND (max_in_flight IS NULL)))'),
 	('queues_ordering', 'CHECK ((ordering = ANY (ARRAY[''none''::text, ''numbered''::text])))'),
+	('queues_payload_kind', 'CHECK ((payload_kind = ANY (ARRAY[''object''::text, ''any''::text])))'),
 	('queues_pkey', 'PRIMARY KEY (queue)'),
 	('queues_repair_delay', 'CHECK ((repair_delay >= ''00:00:00''::interval))'),
 	('queues_validator', 'CHECK (((validator <> ''''::text) AND ((validator IS NULL) = (validator_owner IS NULL))))')$$, 'constraints of queues');

@@ -44,7 +44,11 @@ SELECT min(outbox.backoff('jitter', 2, id)) >= '8 s' AS not_below, max(outbox.ba
 	bool_or(outbox.backoff('jitter', 9, id) <> outbox.backoff('jitter', 2, id) * 128) AS by_attempt
 FROM t.ids;
 SELECT min(outbox.backoff('full', 1, id)) >= '0' AS not_below, max(outbox.backoff('full', 1, id)) <= '8 s' AS not_above, min(outbox.backoff('full', 1, id)) < '0.5 s' AS reaches_down FROM t.ids;
-SELECT outbox.backoff('default', 1, id) FROM t.ids GROUP BY 1;
+-- A new queue has a fifth, so that what failed together does not come back together; without jitter all do.
+SELECT min(outbox.backoff('default', 1, id)) >= '0.8 s' AS not_below, max(outbox.backoff('default', 1, id)) <= '1 s' AS not_above,
+	count(DISTINCT outbox.backoff('default', 1, id)) > 990 AS spread FROM t.ids;
+SELECT outbox.create_queue('still', backoff_jitter => 0);
+SELECT outbox.backoff('still', 1, id) FROM t.ids GROUP BY 1;
 
 -- B09 (pgflow, River): a retry at any attempt number. The ledger holds the number
 -- before; the delay is the backoff of the new one, jitter and all.

@@ -10,7 +10,7 @@ RESET client_min_messages;
 \set helpers :testdir /sql/setup.inc
 \i :helpers
 
-SELECT outbox.create_queue('n', ordering => 'numbered');
+SELECT outbox.create_queue('n', ordering => 'numbered', payload_kind => 'any');
 SELECT string_agg(md5(g::text), '' ORDER BY g) AS long FROM generate_series(1, 640) g \gset
 
 -- B13 (GoodJob): 20 kB of text that does not compress, wherever text is taken: it

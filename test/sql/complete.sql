@@ -10,7 +10,7 @@ RESET client_min_messages;
 \set helpers :testdir /sql/setup.inc
 \i :helpers
 
-SELECT outbox.create_queue('q', max_attempts => 3, backoff_base => '10 s', backoff_cap => '15 s'),
+SELECT outbox.create_queue('q', max_attempts => 3, backoff_base => '10 s', backoff_cap => '15 s', backoff_jitter => 0),
 	outbox.create_queue('free', max_attempts => NULL);
 
 -- DISPATCHED: one attempt with all that was reported, under the lease it was tried;

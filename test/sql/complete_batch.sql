@@ -10,7 +10,7 @@ RESET client_min_messages;
 \set helpers :testdir /sql/setup.inc
 \i :helpers
 
-SELECT outbox.create_queue('q', max_attempts => 3, backoff_base => '10 s');
+SELECT outbox.create_queue('q', max_attempts => 3, backoff_base => '10 s', backoff_jitter => 0);
 
 -- Each state, every column, in input order (which is not that of the ids).
 SELECT count(*) FROM generate_series(1, 5) g, outbox.enqueue_and_claim('w', 'm' || g, '1', 'q') e;

@@ -77,6 +77,23 @@ SELECT payload, jsonb_typeof(payload) FROM (
 	CROSS JOIN LATERAL (SELECT v.p::jsonb) m(payload)) AS enqueued;
 SELECT payload FROM outbox.messages WHERE event_type = 'any' ORDER BY outbox_id;
 
+-- An object in a string was encoded twice: refused, unless the queue says that it wants any payload.
+SELECT outbox.create_queue('any', payload_kind => 'any');
+SELECT v.p, q, x FROM (VALUES (1, '"{\"a\": 1}"'), (2, '" {} "'), (3, '"\n{\"a\": \"\\u00e9 \\\" \"}"'), (4, '"{"'), (5, '"{a: 1}"'), (6, '"{} {}"'), (7, '"[{}]"'), (8, '"x {}"'),
+	(9, '""'), (10, '["{}"]'), (11, '{"a": "{}"}')) v(n, p) CROSS JOIN unnest('{default,any}'::text[]) q
+	CROSS JOIN LATERAL (SELECT string_agg(y, ' / ') FROM t.try(format('SELECT outbox.enqueue(''encoded'', %L, %L)', p, q)) y) z(x) ORDER BY n, q;
+SELECT t.try($$SELECT outbox.enqueue_and_claim('w', 'encoded', '"{}"')$$);
+SELECT outbox.enqueue_batch('default', '[{"event_type": "encoded", "payload": {}}, {"event_type": "encoded", "payload": "{}"}]');
+SELECT outbox.alter_queue('any', payload_kind => 'object');
+SELECT t.try($$SELECT outbox.enqueue('encoded', '"{}"', 'any')$$);
+SELECT t.try(s) FROM (VALUES
+	($$SELECT outbox.create_queue('bad', payload_kind => 'array')$$),
+	($$SELECT outbox.create_queue('bad', payload_kind => NULL)$$),
+	($$SELECT outbox.alter_queue('any', payload_kind => '')$$)) v(s);
+-- What was let in once is replayed.
+SELECT count(outbox.cancel(outbox_id, 'r')) FROM outbox.messages WHERE queue = 'any' AND payload = '" {} "';
+SELECT count(outbox.replay(outbox_id)) FROM outbox.dead_letters WHERE queue = 'any';
+
 -- Ids only ever grow within a backend, also within one millisecond.
 SELECT count(*) AS enqueued, count(DISTINCT outbox_id) AS ids, bool_and(grows) AS growing
 FROM (
@@ -101,6 +118,34 @@ EXECUTE say('prepared', '2');
 DEALLOCATE say;
 SELECT event_type, payload FROM outbox.messages
 WHERE event_type LIKE 'from%' OR event_type = 'prepared' ORDER BY outbox_id;
+
+-- How drivers send arguments: literals and parameters of no declared type find the function, declared
+-- ones of another type by a cast.
+PREPARE untyped AS SELECT created FROM outbox.enqueue($1, $2, aggregate_id => $3, idempotency_key => $4, event_id => $5, priority => $6, payload_bytes => $7);
+SELECT parameter_types FROM pg_prepared_statements WHERE name = 'untyped';
+EXECUTE untyped('driver', '{}', '17', 'untyped', NULL, 1, NULL);
+DEALLOCATE untyped;
+SELECT s, string_agg(x, ' / ') FROM (VALUES
+	(1, $$outbox.enqueue('driver', '{}')$$),
+	(2, $$outbox.enqueue('driver', '{}'::jsonb, 'default')$$),
+	(3, $$outbox.enqueue('driver'::varchar, '{}', aggregate_id => 'a'::varchar)$$),
+	(4, $$outbox.enqueue('driver', '{}'::json)$$),
+	(5, $$outbox.enqueue('driver', '{}'::json::jsonb)$$),
+	(6, $$outbox.enqueue('driver', '{}'::text)$$),
+	(7, $$outbox.enqueue('driver', '{}'::text::jsonb)$$),
+	(8, $$outbox.enqueue('driver', '{}', aggregate_id => 17)$$),
+	(9, $$outbox.enqueue('driver', '{}', aggregate_id => 17::bigint::text)$$),
+	(10, $$outbox.enqueue('driver', '{}', aggregate_id => gen_random_uuid())$$),
+	(11, $$outbox.enqueue('driver', '{}', aggregate_id => gen_random_uuid()::text)$$),
+	(12, $$outbox.enqueue('driver', '{}', priority => 3::smallint)$$),
+	(13, $$outbox.enqueue('driver', '{}', priority => 3::bigint)$$),
+	(14, $$outbox.enqueue('driver', '{}', priority => 3::bigint::int)$$),
+	(15, $$outbox.enqueue('driver', payload_bytes => '\x00', content_type => 'a')$$),
+	(16, $$outbox.enqueue('driver', NULL, payload_bytes => '\x00'::bytea)$$),
+	(17, $$outbox.enqueue_batch('default', '[]')$$),
+	(18, $$outbox.enqueue_batch('default', '[]'::json::jsonb)$$),
+	(19, $$outbox.enqueue_and_claim('w', 'driver', '{}')$$)) v(n, s), LATERAL (SELECT split_part(t.try('SELECT ' || s), E'\n', 1)) z(x)
+WHERE x !~ '^  HINT' GROUP BY n, s ORDER BY n;
 
 -- What is refused, naming the argument and the value, at the top level: an
 -- ordinary error, after which the session goes on.

@@ -57,7 +57,7 @@ DO LANGUAGE plpgsql $queue$
 BEGIN
 	IF EXISTS (SELECT FROM outbox.queues q WHERE q.queue = 'm10') THEN
 		PERFORM outbox.alter_queue('m10', max_attempts => NULL, lease => interval '5 minutes',
-			repair_delay => interval '0', ordering => 'none');
+			repair_delay => interval '0', ordering => 'none', backoff_jitter => 0, payload_kind => 'any');
 	ELSE
 		PERFORM outbox.create_queue('m10', max_attempts => NULL, lease => interval '5 minutes',
 			repair_delay => interval '0', ordering => 'none');

@@ -122,7 +122,7 @@ BEGIN
 	SELECT q.ordering, q.validator, q.validator_owner INTO existing FROM outbox.queues q WHERE q.queue = 'payment';
 	IF NOT FOUND THEN
 		PERFORM outbox.create_queue('payment', max_attempts => 20, backoff_base => '5 seconds', backoff_cap => '5 seconds',
-			repair_delay => '1 second', ordering => 'numbered', validator => validator);
+			repair_delay => '1 second', ordering => 'numbered', validator => validator, backoff_jitter => 0, payload_kind => 'any');
 	ELSIF existing.ordering <> 'numbered' THEN
 		RAISE EXCEPTION 'queue "payment" exists and does not number its messages'
 			USING ERRCODE = 'object_not_in_prerequisite_state',
