@@ -51,7 +51,7 @@ entries_of(const text *queue)
 	return entries;
 }
 
-// Where somebody dropped the CHECK on priorities a row may have any.
+// Without the CHECK on priorities, which a user may drop, a row may have any.
 bool
 has_floor(int priority)
 {

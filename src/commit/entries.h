@@ -1,7 +1,7 @@
 // The entries that this transaction makes in and removes from the indexes of outbox.pending.
 //
-// Guarantee: no scan floor stands above an entry that is live for the one who reads it. A transaction's own entries
-// count as live for it while others cannot see them: it begins at the least that it made. Those that it removed are
+// Guarantee: no scan floor stands above an entry that is live for the reader. A transaction's own entries
+// are live for it while others cannot see them: its scans begin at the least that it made. Entries that it removed are
 // live again if it fails: it raises no floor above the least that it removed. Its commit lowers the floors to what it
 // made.
 #pragma once
@@ -20,14 +20,14 @@ struct Entry {
 	TimestampTz lease_expires_at; // when leased
 };
 
-// See transaction.h, which tells of them.
+// See transaction.h, which announces them.
 void remember_made(const Entry &entry);
 void remember_removed(const Entry &entry);
 
 // At the end of the transaction. Atomic operations only.
 void lower_floors();
 void forget_entries();
-// Rows became visible of which nobody knows the keys.
+// Rows with unknown keys became visible.
 void lower_all_floors();
 
 // ---- scanning

@@ -11,7 +11,7 @@ namespace {
 // That this process is raising, so that an error leaves none taken.
 Floor *raising;
 
-// Loads and stores, and nothing else: whoever waits for the lock spins.
+// Loads and stores only: a process that waits for the lock spins.
 template <typename Body>
 void
 locked(Floor *floor, const Body &body)

@@ -1,14 +1,14 @@
 // Scan floors: for each run of an index of outbox.pending that is read from its beginning, a
 // bound below which no live entry lies.
 //
-// Guarantees: what was committed is found at once, whatever its key, for its commit lowers
-// the floor to it before it wakes anybody. It is a cache: without shared memory, without a
-// slot, after a crash, scans begin at the beginning. What no commit of ours tells
-// (COMMIT PREPARED by replication) the worker's sweep finds.
+// Guarantees: a committed row is found at once, whatever its key, because its commit lowers
+// the floor to it before it wakes any worker. Floors are a cache: without shared memory, without a
+// slot, or after a crash, scans begin at the beginning. The worker's sweep finds rows that no commit
+// of ours announced (COMMIT PREPARED by replication).
 //
 // Shape: finished rows stay in the index until VACUUM may remove them, which an old snapshot
-// forbids: a scan from the beginning would walk over all of them, each time. So whoever
-// walks to the first live entry raises the floor to it. One at a time: it takes the floor, which
+// forbids: each scan from the beginning would walk over all of them. So a scan that
+// walks to the first live entry raises the floor to it, one scan at a time: it takes the floor, which
 // empties `noted`, walks from `at`, and raises `at` to what it found, but not above `noted`. A commit
 // lowers both. Each of the three is one step under a spinlock: a commit that the walk could not see
 // comes after the taking, so it is noted, or after the raising, so it lowers what was raised.
@@ -30,9 +30,9 @@ struct Floor {
 	TimestampTz noted; // the least key of a commit since a raiser began
 };
 
-// Once. Nothing is known.
+// Called once. Nothing is known.
 void init_floor(Floor *floor);
-// Nothing is known any more: whoever is raising it raises nothing.
+// Nothing is known any more: a scan that is raising it raises nothing.
 void reset_floor(Floor *floor);
 
 // ---- scanning

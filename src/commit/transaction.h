@@ -1,14 +1,13 @@
-// What a transaction did, told to the rest of the server at its commit: queues that have
-// something claimable now or later, leases that will expire, what is to be counted.
+// What a transaction announces to the rest of the server at its commit: queues with
+// messages that are claimable now or later, leases that will expire, and counts.
 //
-// Guarantees: what was rolled back, to a savepoint too, is not told and not counted.
-// With a live worker a commit tells it by atomic operations in shared memory, which can
-// neither fail nor wait, and the worker notifies the listeners; without one the
+// Guarantees: work that was rolled back, also to a savepoint, is neither announced nor counted.
+// With a running worker a commit announces by atomic operations in shared memory, which can
+// neither fail nor wait, and the worker notifies the listeners. Without one the
 // transaction notifies them itself, once per queue, just before its commit. PREPARE
-// TRANSACTION works (a pending NOTIFY would forbid it): what a prepared transaction did
-// is found by the worker's safety poll, and is not counted. With outbox.async_claim a
-// transaction whose WAL, to the last record, is of leases commits asynchronously, and no
-// other does.
+// TRANSACTION works (a pending NOTIFY would forbid it): the worker's safety poll finds
+// what a prepared transaction did, and it is not counted. With outbox.async_claim only a
+// transaction all of whose WAL records are of leases commits asynchronously.
 #pragma once
 
 #include "commit/entries.h"
@@ -23,7 +22,7 @@ void note_count(const text *queue, Counter counter, int64 n = 1);
 // A row of outbox.pending was made or removed. A change is both.
 void note_made(const Entry &entry);
 void note_removed(const Entry &entry);
-// So many more dead letters wait for a decision.
+// The number of dead letters that wait for a decision grows by this.
 void note_dead(const text *queue, int more);
 void note_latency(const text *queue, int ms);
 void note_dropped(const text *queue);
@@ -38,15 +37,15 @@ void note_created(const text *queue);
 bool wrote_only_leases();
 void note_leases();
 
-// For whoever changes what the launcher watches: it is told at the end of the transaction,
-// however that ends, and looks for the extension in this database if that may have changed.
+// For changes that concern the launcher: it is notified at the end of the transaction,
+// on commit and on abort, and scans this database if the extension may have changed.
 void note_news(bool of_extension);
 
-// At once, and by the worker: for changes of this database that nobody noted.
+// At once, and by the worker: for changes of this database that were not noted.
 void have_all_looked_at();
 
-// 0 to 1. Asking lets go of what nobody has to read any more, which a NOTIFY that fails for want
-// of room does not: without it a full queue may stay full for ever.
+// 0 to 1. The question also frees entries that all listeners have read, which a NOTIFY that fails for
+// lack of room does not: without it a full queue may stay full for ever.
 double notification_queue_usage();
 
 // Called once, when the library is loaded.

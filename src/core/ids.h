@@ -1,8 +1,8 @@
 // Message ids: UUIDv7 (RFC 9562), strictly increasing within one backend.
 //
-// Guarantee: next_id never returns an id that is not greater than the one
-// before it from the same IdClock, whatever the wall clock does, unless that would
-// be one at or beyond the limit. When the clock stands still or steps back, the time part stays and the random tail
+// Guarantee: each id from next_id is greater than the one
+// before it from the same IdClock, whatever the wall clock does, unless it would
+// be at or beyond the limit. When the clock stands still or steps back, the time part stays and the random tail
 // counts on (RFC 9562 section 6.2, method 2).
 #pragma once
 

@@ -1,7 +1,7 @@
 // Dead letters that wait for a decision: the table outbox.dead.
 //
-// Guarantees: a message that ends as FAILED has its row from the same transaction on; replay takes it away;
-// acknowledgement marks it once, whoever comes first. The ledger says why and when it died.
+// Guarantees: the transaction that ends a message as FAILED writes its row; a replay removes it;
+// it is acknowledged at most once. The ledger says why and when the message died.
 #pragma once
 
 #include "rows/call.h"

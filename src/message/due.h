@@ -1,8 +1,8 @@
 // The order of claims: walking the rows of a queue that are due.
 //
 // Guarantees: oldest due first within priority, highest priority first; rows that another
-// open transaction is changing are passed over. The cost does not depend on what is
-// scheduled or leased: the index holds a row where it becomes claimable,
+// open transaction is changing are skipped. The cost does not depend on scheduled or
+// leased rows: the position of a row in the index is the time at which it becomes claimable,
 // greatest(next_attempt_at, lease_expires_at), so such rows stand behind the due ones. Nor
 // does it depend on finished rows that VACUUM may not remove: a walk begins at the floor
 // (floor.h), and raises it.

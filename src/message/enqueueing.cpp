@@ -48,7 +48,7 @@ read_retired_number(Call *call, Message *message)
 	close_table(retired);
 }
 
-// What a duplicate answers with: the first one's number.
+// The answer for a duplicate: the number of the first message.
 void
 read_number(Call *call, Message *message)
 {
@@ -193,7 +193,7 @@ write_rows(Message **created, int count, const TableOf &table_of, const Fill &fi
 	}
 }
 
-// A message that nobody could claim now is stored unleased: another will send it.
+// A message that could not be claimed now is stored unleased: a worker will send it.
 void
 give_lease(Call *call, const Queue *queue, Message *message)
 {
@@ -207,7 +207,7 @@ give_lease(Call *call, const Queue *queue, Message *message)
 	message->lease_expires_at = later_or_last(call->now, message->lease_us > 0 ? message->lease_us : queue->lease_us);
 }
 
-// Listeners and the background worker hear of it at commit.
+// The commit announces it to listeners and the background worker.
 void
 tell_of(Call *call, const Queue *queue, const Message *message)
 {
@@ -231,7 +231,7 @@ write_created(Call *call, const Queue *queue, Message **created, int count)
 	for (int i = 0; i < count; i++)
 	{
 		// A microsecond apart, the last one now: the order of a batch is the order of claims.
-		// What was due before it was said overtakes nothing.
+		// A message with a due time before its enqueue does not overtake others.
 		created[i]->due_at = call->now - (count - 1 - i);
 		if (created[i]->has_deliver_at)
 			created[i]->due_at = Max(created[i]->due_at, created[i]->deliver_at);

@@ -1,8 +1,8 @@
 // Writing messages into the tables.
 //
-// Guarantee: write_messages does all that enqueueing is, for one message or many, new
-// ones and replays: keys, then numbers, then the rows of messages and pending. Nothing
-// is left half done: what fails is an ERROR, and the transaction undoes the rest.
+// Guarantee: write_messages does all the work of enqueueing, for one message or many, new
+// ones and replays: keys, then numbers, then the rows of messages and pending. A
+// failure is an ERROR, and the transaction undoes the rest.
 #pragma once
 
 #include "message/message.h"

@@ -1,10 +1,10 @@
 // See idempotency.h.
 //
-// An item may have two keys, and is a repetition if either is known; then neither of its
-// keys is remembered anew. So the keys of such items are all looked up, in the order of
+// An item may have two keys, and is a duplicate if either is known; then neither of its
+// keys is remembered again. So all keys of such items are looked up, in the order of
 // their digests, before any is inserted. Keys of items that have only one are looked up
-// when they are inserted, under the same latch. Should a key of an item with two be taken
-// between the two steps, what was inserted is withdrawn and all is looked at again.
+// when they are inserted, under the same lock. If a key of an item with two is taken
+// between the two steps, the inserted rows are withdrawn and all keys are looked up again.
 
 #include "message/idempotency.h"
 
@@ -112,7 +112,7 @@ collect_keys(Batch *batch)
 	pfree(uses);
 }
 
-// Looks a key up and leaves it latched. true when it is known.
+// Looks a key up and leaves it locked. True if it is known.
 bool
 look_up(Batch *batch, Key *key, KeyLock *held)
 {

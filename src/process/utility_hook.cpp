@@ -25,13 +25,13 @@ is_gone(int pid)
 void
 terminate(int pid)
 {
-	// Ours, unless it has ended in this very moment and its number was given anew.
+	// Ours, unless it has just ended and its number was reused.
 	if (pid != 0 && BackendPidGetProc(pid) != nullptr)
 		kill(pid, SIGTERM);
 }
 
-// Asks the processes of a database to go, and waits until they have. If they do not, the
-// command will say who is in its way.
+// Asks the processes of a database to leave, and waits until they have. If they do not, the
+// command reports which sessions use the database.
 void
 clear_out(DatabaseSlot *slot)
 {
@@ -58,9 +58,9 @@ clear_out(DatabaseSlot *slot)
 	}
 }
 
-// The lock is the one that the command takes next. Whoever may not give the command gets
-// nothing done here: the command refuses. One's own database can be copied, for the own session
-// is not in the way; all else is refused.
+// The lock is the one that the command takes next. For a role that may not run the command
+// nothing is done here: the command refuses. A session can copy its own database, because it does
+// not block itself; all else is refused.
 void
 vacate(const char *name, LOCKMODE mode)
 {
@@ -97,7 +97,7 @@ before_copy(const CreatedbStmt *statement)
 		   ShareLock);
 }
 
-// Commands on databases that must have them alone.
+// Commands that need exclusive use of a database.
 void
 make_way(const Node *statement)
 {

@@ -90,7 +90,7 @@ copy_options(const char *parent, const char *leaf)
 
 // ---- excluding a time from DEFAULT
 
-// What is read at once holds nobody up.
+// The largest DEFAULT that is read at once, without a noticeable delay for others.
 constexpr BlockNumber small_blocks = 256;
 // New ids are that far from a time that is excluded while there is no dated partition.
 constexpr int64 margin_ms = 3600 * 1000;
@@ -193,7 +193,7 @@ exclude(const Range *range)
 
 // ---- making
 
-// That of the parent, whatever the caller's default is.
+// That of the parent, not the caller's default.
 const char *
 tablespace_clause(const char *parent)
 {

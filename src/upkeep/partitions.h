@@ -2,9 +2,9 @@
 //
 // Guarantees: a pair, one leaf of each, is made in one (sub)transaction, complete with
 // indexes, triggers and comments before it is attached; no strong lock is held while a large
-// DEFAULT partition is read; no enqueue fails for it. What cannot be made now (a lock not to
-// be had, rows of that time in a DEFAULT partition) is reported and left for later. Nothing
-// is ever moved.
+// DEFAULT partition is read; no enqueue fails because of it. What cannot be made now (a lock is not
+// available, rows of that time are in a DEFAULT partition) is reported and left for later. Rows
+// are never moved.
 #pragma once
 
 #include "server/pg.h"
@@ -14,7 +14,7 @@ namespace outbox {
 // How many periods after the current one have their partitions.
 constexpr int partitions_ahead = 2;
 
-// What became of a pair.
+// What was done with a pair.
 struct MadePair {
 	const char *action; // nullptr = each period that should have one has it
 	const char *object;

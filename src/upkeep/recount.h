@@ -1,8 +1,9 @@
 // Counts what the queues hold, so that commits can keep the numbers from there on (Kept in shared.h).
 //
-// Guarantees: one statement under one snapshot, so the numbers are exact for what was committed then, but for
-// transactions that were between becoming visible and being told of in that moment: the next count mends it. A crash, a
-// prepared transaction and whatever else no commit tells of makes numbers unknown, or wrong until the next count.
+// Guarantees: one statement under one snapshot, so the numbers are exact for what was committed then, except for
+// transactions that were visible but not yet announced at that moment: the next count corrects them. A crash, a
+// prepared transaction or any other change that no commit announces makes numbers unknown, or wrong until the next
+// count.
 #pragma once
 
 #include "server/pg.h"
@@ -11,7 +12,7 @@ namespace outbox {
 
 // Whether a queue was not counted yet, or long ago.
 bool lacks_count();
-// In a transaction of its own, READ COMMITTED, as the owner.
+// In a separate transaction, READ COMMITTED, as the owner.
 void count_queues();
 
 } // namespace outbox
