@@ -93,7 +93,7 @@ cluster_installed_major() {
 cluster_available_major() {
 	local major
 	for major in "${cluster_majors[@]}"; do
-		if apt-cache show "postgresql-$major" "postgresql-server-dev-$major" >/dev/null 2>&1; then
+		if apt-cache show "postgresql-$major" >/dev/null 2>&1 && apt-cache show "postgresql-server-dev-$major" >/dev/null 2>&1; then
 			echo "$major"
 			return
 		fi
