@@ -91,7 +91,7 @@ $(OBJS): %.o: %.cpp .build-flags
 
 -include $(OBJS:.o=.d)
 
-# What is built with other flags, or without a file that is gone, is built anew.
+# A change of flags, or of the list of files, builds everything again.
 $(shlib): .build-objects
 .build-flags: stamp = $(CXX) $(CXXFLAGS) $(CPPFLAGS)
 .build-objects: stamp = $(OBJS) $(SHLIB_LINK)

@@ -23,7 +23,7 @@ SELECT 'balances of the branches, rebuilt from the events, are those of the bank
 		LEFT JOIN (SELECT bid, sum(delta) AS balance FROM event GROUP BY bid) e USING (bid)
 		WHERE b.bbalance <> coalesce(e.balance, 0))
 UNION ALL
-SELECT 'likewise of the tellers',
+SELECT 'the same holds for the tellers',
 	(SELECT count(*)
 		FROM pgbench_tellers t
 		LEFT JOIN (SELECT tid, sum(delta) AS balance FROM event GROUP BY tid) e USING (tid)

@@ -145,7 +145,7 @@ SELECT c.event_type FROM e, LATERAL outbox.claim('w' || left(e.outbox_id::text, 
 SELECT message, state FROM t.pending WHERE queue = 's';
 SELECT event_type FROM outbox.claim('w', queues => '{s}');
 
--- An expired lease: the lost try is recorded first, then the row is leased anew.
+-- An expired lease: the lost try is recorded first, then the row is leased again.
 SELECT outbox_id AS id, lease_token AS t1 FROM outbox.pending WHERE queue = 's' \gset
 INSERT INTO t.known VALUES (:'t1', 'first token');
 SELECT t.expire('s1');

@@ -165,7 +165,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION m10_recovery.claim_outbox_events(text, integer) IS
-$$Claims at most p_batch_size events whose process_after has passed, oldest first, for as long as queue m10 says (5 minutes): outbox.claim. An event whose claim has run out is open to anybody: its lost try is recorded (ZOMBIE_REQUEUE) and it is claimed anew.
+$$Claims at most p_batch_size events whose process_after has passed, oldest first, for as long as queue m10 says (5 minutes): outbox.claim. An event whose claim has expired can be claimed by any processor: the lost attempt is recorded (ZOMBIE_REQUEUE) and the event is claimed again.
 p_processor_id: who claims, 1 to 512 bytes; a name for each process that claims, because complete_outbox_event knows the claim by it. p_batch_size: at least 1. retry_count: failures reported so far; lost claims do not count.
 Errors: 22004 a NULL argument; 22023 an empty p_processor_id, a p_batch_size below 1; P7004 the queue is gone. Above READ COMMITTED retry_count is what the transaction's snapshot sees, and 40001 is possible.
 Locks: as outbox.claim: the rows that it claims; never waits. Cost: as outbox.claim, and two look-ups an event, one of them reading its attempts.$$;
