@@ -388,6 +388,23 @@ COMMENT ON COLUMN outbox.retired_numbers.sequence_id IS 'its number within its k
 COMMENT ON CONSTRAINT retired_numbers_pkey ON outbox.retired_numbers IS 'a message has one number';
 COMMENT ON INDEX outbox.retired_numbers_pkey IS 'a message has one number';
 
+CREATE TABLE outbox.retention (
+	one boolean NOT NULL DEFAULT true,
+	keep interval,
+	dead_letters interval,
+	archive_schema text,
+	CONSTRAINT retention_pkey PRIMARY KEY (one),
+	CONSTRAINT retention_is_one_row CHECK (one)
+);
+COMMENT ON TABLE outbox.retention IS 'How long old data is kept: one row, or none for ever. Written by set_retention.';
+COMMENT ON COLUMN outbox.retention.one IS 'true: there is no second row';
+COMMENT ON COLUMN outbox.retention.keep IS 'age, since they ended, at which messages are retired; NULL = for ever';
+COMMENT ON COLUMN outbox.retention.dead_letters IS 'age until which a dead letter that was not replayed keeps its partition; NULL = for ever';
+COMMENT ON COLUMN outbox.retention.archive_schema IS 'schema that retired partitions are moved to; NULL = they are dropped';
+COMMENT ON CONSTRAINT retention_pkey ON outbox.retention IS 'there is one policy';
+COMMENT ON INDEX outbox.retention_pkey IS 'there is one policy';
+COMMENT ON CONSTRAINT retention_is_one_row ON outbox.retention IS 'there is one policy';
+
 ---------------------------------------------------------------- append-only
 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON outbox.messages
@@ -444,6 +461,7 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.key_numbers', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.replays', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.dead', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.retired_numbers', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.retention', '');
 
 INSERT INTO outbox.queues (queue) VALUES ('default');
 
@@ -666,8 +684,16 @@ LANGUAGE c VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET l
 SET default_table_access_method = 'heap' SET default_tablespace = ''
 AS 'MODULE_PATHNAME', 'outbox_maintain';
 COMMENT ON FUNCTION outbox.maintain() IS
-$$One pass of upkeep for servers without a background worker: repairs expired leases, makes partitions ahead (outbox.partition_interval, default 1 week), retires pairs of partitions older than outbox.retention all of whose messages have ended (dropped, or moved to outbox.archive_schema; a dead letter that was not replayed keeps its pair for outbox.dead_letter_retention), deletes keys older than outbox.idempotency_window, and notifies the queues that have claimable messages. Returns what it did, and what it left for later because it could not get a lock within 50 ms.
+$$One pass of upkeep for servers without a background worker: repairs expired leases, makes partitions ahead (outbox.partition_interval, default 1 week), retires pairs of partitions all of whose messages ended longer ago than set_retention says, deletes keys older than outbox.idempotency_window, and notifies the queues that have claimable messages. Returns what it did, and what it left for later because it could not get a lock within 50 ms.
 Errors: none but those of the server. Locks: ACCESS EXCLUSIVE on the DEFAULT partitions while it attaches new ones, and on messages, attempts and the partitions it retires, until the end of the transaction: call it in a READ COMMITTED transaction of its own (in a stricter one it leaves old data alone; in a SERIALIZABLE one the attaching takes predicate locks). Cost: attaching reads the DEFAULT partitions once, retiring the pair it retires.$$;
+
+CREATE FUNCTION outbox.set_retention(keep interval, dead_letters interval DEFAULT NULL, archive_schema text DEFAULT NULL)
+RETURNS void LANGUAGE c VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS 'MODULE_PATHNAME', 'outbox_set_retention';
+COMMENT ON FUNCTION outbox.set_retention(interval, interval, text) IS
+$$Sets how long this database keeps old data, all of it at once; the table outbox.retention shows it. Upkeep acts on it within a minute.
+keep: pairs of partitions are retired when the last of their messages ended that long ago; NULL = never. dead_letters: age until which a dead letter that was not replayed keeps its pair; NULL = for ever. archive_schema: where retired partitions go; NULL = they are dropped. Intervals of 1 hour to 3653 days, without months and years.
+Errors: 22023 bad arguments; 25006 read-only transaction. Locks and cost: one row.$$;
 
 CREATE FUNCTION outbox.state_diagram() RETURNS text
 LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_state_diagram';
@@ -897,7 +923,7 @@ COMMENT ON VIEW outbox.workers IS 'The background processes of the server: the l
 COMMENT ON COLUMN outbox.workers.kind IS 'launcher, worker or maintenance';
 COMMENT ON COLUMN outbox.workers.database IS 'the database it works in; NULL for the launcher';
 COMMENT ON COLUMN outbox.workers.pid IS 'its process; NULL = not running';
-COMMENT ON COLUMN outbox.workers.state IS 'launcher: running, off (outbox.worker), not running, not loaded (shared_preload_libraries). worker: running, waiting for a lock, in trouble, left alone (a restore or a subscription fills the tables), stopped. maintenance: running, idle, in trouble';
+COMMENT ON COLUMN outbox.workers.state IS 'launcher: running, off (outbox.worker), not running, not loaded (shared_preload_libraries). worker: running, waiting for a lock, in trouble, left alone (a restore or a subscription fills the tables), not wanted (outbox.databases), other version (of the extension than the library serves), no free slot (max_worker_processes), stopped. maintenance: running, idle, in trouble';
 COMMENT ON COLUMN outbox.workers.since IS 'since when it is in that state';
 COMMENT ON COLUMN outbox.workers.next_wake IS 'when it wakes unless something wakes it earlier';
 COMMENT ON COLUMN outbox.workers.last_error IS 'the last error';
@@ -987,6 +1013,49 @@ No arguments. Errors: 55000 as outbox.queue_status. Takes no lock but those of r
 
 ---------------------------------------------------------------- check
 
+CREATE FUNCTION outbox.check_rows()
+RETURNS TABLE (severity text, object text, problem text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+	WITH leaves AS (
+		SELECT i.inhrelid AS oid FROM pg_inherits i WHERE i.inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass)
+	)
+	SELECT 'warning', 'outbox.messages_default', 'holds messages, which keep their time there: retention deals with them when all have ended'
+	WHERE EXISTS (SELECT 1 FROM outbox.messages_default)
+	UNION ALL
+	SELECT 'warning', 'outbox.retention', 'everything is kept for ever, ' || pg_size_pretty(s.bytes) || ' so far: see outbox.set_retention'
+	FROM (
+		SELECT sum(c.relpages::bigint) * current_setting('block_size')::bigint AS bytes
+		FROM pg_class c
+		WHERE c.oid IN (
+			SELECT l.oid FROM leaves l
+			UNION ALL SELECT t.reltoastrelid FROM leaves l JOIN pg_class t ON t.oid = l.oid
+			UNION ALL SELECT x.indexrelid FROM leaves l JOIN pg_index x ON x.indrelid = l.oid)) s
+	WHERE s.bytes > 10::bigint * 1024 * 1024 * 1024 AND NOT EXISTS (SELECT 1 FROM outbox.retention r WHERE r.keep IS NOT NULL)
+	UNION ALL
+	-- one look a queue, whatever is pending
+	SELECT 'error', 'queue ' || quote_ident(p.queue), 'does not exist, but messages of it are pending: no claim finds them'
+	FROM (
+		WITH RECURSIVE used(queue) AS (
+			(SELECT p.queue FROM outbox.pending p ORDER BY p.queue LIMIT 1)
+			UNION ALL
+			SELECT (SELECT p.queue FROM outbox.pending p WHERE p.queue > u.queue ORDER BY p.queue LIMIT 1) FROM used u WHERE u.queue IS NOT NULL
+		)
+		SELECT u.queue FROM used u WHERE u.queue IS NOT NULL) p
+	WHERE NOT EXISTS (SELECT 1 FROM outbox.queues q WHERE q.queue = p.queue)
+	UNION ALL
+	-- among the first of each queue, where such rows gather
+	SELECT 'error', 'outbox.pending', 'message ' || p.outbox_id || ' is pending, but there is no such message: claims pass it by'
+	FROM outbox.queues q CROSS JOIN LATERAL (
+		SELECT p.outbox_id FROM outbox.pending p WHERE p.queue = q.queue
+		ORDER BY p.priority DESC, GREATEST(p.next_attempt_at, p.lease_expires_at) LIMIT 100) p
+	WHERE (SELECT true FROM outbox.messages m WHERE m.outbox_id = p.outbox_id LIMIT 1) IS NULL
+	;
+END;
+COMMENT ON FUNCTION outbox.check_rows() IS
+$$What check() asks of the rows: pending ones without a message or a queue, those in DEFAULT, and how much there is without a retention.
+No errors. Locks: those of reading. Cost: a few look-ups a queue.$$;
+
 CREATE FUNCTION outbox.check(deep boolean DEFAULT false)
 RETURNS TABLE (severity text, object text, problem text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -1056,7 +1125,8 @@ BEGIN ATOMIC
 			('outbox.replays'::regclass::oid, true, 'primary key', '(outbox_id)'),
 			('outbox.dead'::regclass::oid, true, 'primary key', '(outbox_id)'),
 			('outbox.dead'::regclass::oid, false, 'dead_open', '(queue) WHERE (acknowledged_at IS NULL)'),
-			('outbox.retired_numbers'::regclass::oid, true, 'primary key', '(outbox_id)')
+			('outbox.retired_numbers'::regclass::oid, true, 'primary key', '(outbox_id)'),
+			('outbox.retention'::regclass::oid, true, 'primary key', '(one)')
 	), wanted_checks(oid, name, definition) AS (
 		SELECT l.oid, n.name, n.definition
 		FROM leaves l CROSS JOIN (VALUES
@@ -1217,15 +1287,29 @@ BEGIN ATOMIC
 	SELECT 'warning', 'background worker', CASE w.state
 			WHEN 'not loaded' THEN 'none: the library is not in shared_preload_libraries, so call outbox.maintain()'
 			WHEN 'off' THEN 'none: outbox.worker is off, so call outbox.maintain()'
-			ELSE 'none runs for this database' END
+			ELSE CASE (SELECT o.state FROM outbox.worker_status() o WHERE o.kind = 'worker' AND o.database = current_database())
+				WHEN 'not wanted' THEN 'none: outbox.databases does not name this database'
+				WHEN 'other version' THEN 'none: the library does not serve this version of the extension: use ALTER EXTENSION outbox UPDATE'
+				WHEN 'no free slot' THEN 'none: no background worker slot is free: increase max_worker_processes'
+				ELSE 'none runs for this database' END END
 	FROM outbox.worker_status() w
 	WHERE w.kind = 'launcher' AND NOT EXISTS (
 		SELECT 1 FROM outbox.worker_status() o WHERE o.kind = 'worker' AND o.database = current_database() AND o.pid IS NOT NULL)
+	UNION ALL
+	SELECT 'warning', 'background ' || w.kind, w.state || ': ' || w.last_error
+	FROM outbox.worker_status() w
+	WHERE w.database = current_database() AND w.failures > 0 AND w.last_error IS NOT NULL
+	UNION ALL
+	-- what is in the tables, if the owner may read it
+	SELECT r.severity, r.object, r.problem
+	FROM (SELECT true AS may WHERE NOT EXISTS (
+		SELECT 1 FROM ours o WHERE o.is_core AND o.relkind IN ('r', 'p') AND pg_get_userbyid(o.relowner) <> 'outbox_owner')) owner
+	CROSS JOIN LATERAL outbox.check_rows() r
 	ORDER BY 1, 2, 3;
 END;
 COMMENT ON FUNCTION outbox.check(boolean) IS
-$$Reports problems: triggers of the outbox that are missing, replaced or not ENABLE ALWAYS, on detached and archived partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules, row level security and deferrable or excluding constraints; states beyond those of a finished try; unlogged tables; write grants, also by default, anything granted to PUBLIC, members of those who may write, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; no background worker. The contracts, extensions outbox_... that require this one, are checked as well: their tables must be append-only. No row = nothing found.
-deep: also messages that are neither pending nor ended. severity: error, or warning if no guarantee is broken. object: what has the problem. problem: the problem. Errors: 42501 when queues was given to another owner. No locks; reads catalogs and queues only; deep: as outbox.lost_messages().$$;
+$$Reports problems: triggers of the outbox that are missing, replaced or not ENABLE ALWAYS, on detached and archived partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules, row level security and deferrable or excluding constraints; states beyond those of a finished try; unlogged tables; write grants, also by default, anything granted to PUBLIC, members of those who may write, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; pending rows without a message or without a queue; no background worker, and why, or one in trouble; rows in DEFAULT; 10 GB without a retention. The contracts, extensions outbox_... that require this one, are checked as well: their tables must be append-only. No row = nothing found.
+deep: also messages that are neither pending nor ended. severity: error, or warning if no guarantee is broken. object: what has the problem. problem: the problem. Errors: 42501 when queues was given to another owner. No locks but those of reading; reads catalogs, queues, and the first 100 rows of pending of each queue; deep: as outbox.lost_messages().$$;
 
 ---------------------------------------------------------------- owner and rights
 
@@ -1284,7 +1368,7 @@ GRANT EXECUTE ON FUNCTION
 	outbox.alter_queue,
 	outbox.drop_queue(text), outbox.pause(text), outbox.resume(text), outbox.take_number(text, text),
 	outbox.cancel(uuid, text, boolean), outbox.replay(uuid, timestamptz), outbox.acknowledge_dead(uuid, text),
-	outbox.backoff(text, integer, uuid), outbox.maintain(), outbox.state_diagram(), outbox.check(boolean), outbox.reset_stats(),
+	outbox.backoff(text, integer, uuid), outbox.maintain(), outbox.set_retention(interval, interval, text), outbox.state_diagram(), outbox.check(boolean), outbox.reset_stats(),
 	outbox.restore_pending()
 TO outbox_operator;
 
@@ -1293,7 +1377,7 @@ GRANT EXECUTE ON FUNCTION outbox.queue_stats(), outbox.worker_status(), outbox.p
 TO outbox_operator, outbox_readonly, outbox_auditor;
 GRANT SELECT ON outbox.status, outbox.operational_status, outbox.dead_letters, outbox.stats, outbox.workers
 TO outbox_operator, outbox_readonly, outbox_auditor;
-GRANT SELECT ON outbox.queues, outbox.messages, outbox.pending, outbox.attempts, outbox.dead
+GRANT SELECT ON outbox.queues, outbox.messages, outbox.pending, outbox.attempts, outbox.dead, outbox.retention
 TO outbox_operator, outbox_readonly, outbox_auditor;
 
 ---------------------------------------------------------------- the first partitions

@@ -41,6 +41,7 @@ init_database(DatabaseSlot *slot)
 	pg_atomic_init_u32(&slot->finding, static_cast<uint32>(Finding::unknown));
 	pg_atomic_init_u32(&slot->worker, 0);
 	pg_atomic_init_u32(&slot->leave, 0);
+	pg_atomic_init_u32(&slot->unstarted, 0);
 	pg_atomic_init_u32(&slot->went_round, 0);
 	pg_atomic_init_u32(&slot->written, InvalidOid);
 	pg_atomic_init_u64(&slot->sleeps_until, 0);

@@ -111,6 +111,7 @@ struct DatabaseSlot {
 	pg_atomic_uint32 finding;      // a Finding
 	pg_atomic_uint32 worker;       // number of the live worker's PGPROC + 1; 0 = none
 	pg_atomic_uint32 leave;        // the worker is asked to go
+	pg_atomic_uint32 unstarted;    // for want of a background worker slot
 	pg_atomic_uint32 went_round;   // the worker that was started last has done its work once
 	pg_atomic_uint32 written;      // the OID of outbox.messages, once something was enqueued into it; 0 = nothing yet
 	pg_atomic_uint64 sleeps_until; // the worker wakes by itself then

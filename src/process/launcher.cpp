@@ -295,6 +295,7 @@ start_worker(Followed *followed, DatabaseSlot *slot)
 	previous = MemoryContextSwitchTo(launcher.context);
 	followed->handle = start_process("worker", followed->database);
 	MemoryContextSwitchTo(previous);
+	pg_atomic_write_u32(&slot->unstarted, followed->handle == nullptr);
 	if (followed->handle == nullptr)
 	{
 		no_slot(followed);

@@ -13,6 +13,7 @@
 #include "upkeep/idempotency_window.h"
 #include "upkeep/partitions.h"
 #include "upkeep/recount.h"
+#include "upkeep/policy.h"
 #include "upkeep/retention.h"
 #include "upkeep/installed.h"
 #include "server/settings.h"
@@ -27,13 +28,13 @@ namespace {
 // ---- the worker's side
 
 constexpr int64 usual_pause_us = 10 * USECS_PER_MINUTE;
-constexpr int64 old_data_pause_us = USECS_PER_MINUTE;
 
 BackgroundWorkerHandle *process;
-int64 next_at;     // steady clock
-int64 old_data_at; // likewise, when there is nothing else to do
+int64 next_at;        // steady clock
+int64 old_data_since; // steady clock: when it was dealt with last
+int64 old_data_pause_us;
 bool lacks_pairs;
-bool keeps_data; // for a time that somebody has set
+bool keeps_data; // somebody has enqueued
 
 bool
 is_maintaining()
@@ -49,60 +50,6 @@ is_maintaining()
 	return false;
 }
 
-List *
-split(ArrayType *array)
-{
-	List *list = NIL;
-	Datum *elements;
-	int count;
-
-	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &elements, nullptr, &count);
-	for (int i = 0; i < count; i++)
-		list = lappend(list, TextDatumGetCString(elements[i]));
-	return list;
-}
-
-// What ALTER DATABASE has set for all roles; NIL for nothing.
-List *
-database_settings()
-{
-	Relation rel = table_open(DbRoleSettingRelationId, AccessShareLock);
-	List *settings = NIL;
-	ScanKeyData keys[2];
-	SysScanDesc scan;
-	HeapTuple tuple;
-
-	ScanKeyInit(&keys[0], Anum_pg_db_role_setting_setdatabase, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(MyDatabaseId));
-	ScanKeyInit(&keys[1], Anum_pg_db_role_setting_setrole, BTEqualStrategyNumber, F_OIDEQ,
-				ObjectIdGetDatum(InvalidOid));
-	scan = systable_beginscan(rel, DbRoleSettingDatidRolidIndexId, true, nullptr, 2, keys);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-	{
-		bool isnull;
-		Datum value = heap_getattr(tuple, Anum_pg_db_role_setting_setconfig, RelationGetDescr(rel), &isnull);
-
-		if (!isnull)
-			settings = split(DatumGetArrayTypePCopy(value));
-	}
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
-	return settings;
-}
-
-bool
-names_setting(const List *settings)
-{
-	ListCell *cell;
-
-	foreach (cell, settings)
-		for (const char *name : {"outbox.retention=", "outbox.idempotency_window="})
-			if (strncmp(static_cast<const char *>(lfirst(cell)), name, strlen(name)) == 0)
-				return true;
-	return false;
-}
-
 } // namespace
 
 void
@@ -111,7 +58,14 @@ look_for_upkeep()
 	bool written = is_in_use();
 
 	lacks_pairs = written && lacks_partitions();
-	keeps_data = written && (keeps_for_a_time() || names_setting(database_settings()));
+	keeps_data = written;
+	// The first look at what is kept for a time comes at once.
+	if (old_data_since == 0)
+		old_data_since = steady_us() - USECS_PER_MINUTE;
+	old_data_pause_us =
+		written && (retention_policy().keep_ms != PG_INT64_MAX || idempotency_window_ms() != PG_INT64_MAX)
+			? USECS_PER_MINUTE
+			: USECS_PER_HOUR;
 }
 
 void
@@ -121,10 +75,10 @@ ask_for_maintenance(DatabaseSlot *slot)
 
 	// One that has just ended is followed first, which says when the next may start.
 	if (process != nullptr || steady_us() < next_at ||
-		!(lacks_pairs || lacks_count() || (keeps_data && steady_us() >= old_data_at)))
+		!(lacks_pairs || lacks_count() || (keeps_data && steady_us() >= old_data_since + old_data_pause_us)))
 		return;
 	next_at = steady_us() + usual_pause_us;
-	old_data_at = steady_us() + old_data_pause_us;
+	old_data_since = steady_us();
 	context = MemoryContextSwitchTo(TopMemoryContext);
 	process = start_process("maintenance", MyDatabaseId);
 	MemoryContextSwitchTo(context);
@@ -137,7 +91,7 @@ ask_for_maintenance(DatabaseSlot *slot)
 void
 hurry_maintenance()
 {
-	old_data_at = 0;
+	old_data_since = PG_INT64_MIN / 2;
 }
 
 void
@@ -193,7 +147,8 @@ failed(const Task *task, const char *message)
 	set_error(report, message);
 	change_status(report, [&](ProcessStatus *mine) { mine->troubles[task->trouble].failures++; });
 	if (first)
-		ereport(LOG, (errmsg("outbox maintenance could not %s: %s", task->could_not, message),
+		ereport(LOG, (errmsg("outbox maintenance of database \"%s\" could not %s: %s", process_database(),
+							 task->could_not, message),
 					  task->detail != nullptr ? errdetail_internal("%s", task->detail) : 0));
 }
 
@@ -203,7 +158,7 @@ succeeded(const Task *task)
 	if (report->troubles[task->trouble].failures == 0)
 		return;
 	change_status(report, [&](ProcessStatus *mine) { mine->troubles[task->trouble].failures = 0; });
-	ereport(LOG, (errmsg("outbox maintenance has %s again", task->has)));
+	ereport(LOG, (errmsg("outbox maintenance of database \"%s\" has %s again", process_database(), task->has)));
 }
 
 // Whether something was enqueued, before which a restore may be on its way.
@@ -301,7 +256,7 @@ retire_pairs(DatabaseSlot *slot)
 			RetiredPair pair = retire_next(after_ms);
 
 			after_ms = pair.upto_ms;
-			more = pair.action != nullptr && !pair.last;
+			more = pair.action != nullptr;
 			if (pair.failed)
 				trouble = MemoryContextStrdup(context, psprintf("%s: %s", pair.object, pair.detail));
 		});

@@ -47,6 +47,8 @@ describe(BackgroundWorker *process, const char *kind)
 	strlcpy(process->bgw_name, process->bgw_type, sizeof(process->bgw_name));
 }
 
+char database_name[NAMEDATALEN];
+
 } // namespace
 
 void
@@ -88,6 +90,12 @@ connect_process(Oid database)
 	else
 		BackgroundWorkerInitializeConnection(nullptr, nullptr, 0);
 	use_own_settings();
+	if (OidIsValid(database))
+		in_transaction([] {
+			const char *name = get_database_name(MyDatabaseId);
+
+			strlcpy(database_name, name != nullptr ? name : "", sizeof(database_name));
+		});
 }
 
 bool
@@ -102,6 +110,12 @@ sleep_process(int64 us)
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
 	return true;
+}
+
+const char *
+process_database()
+{
+	return database_name;
 }
 
 } // namespace outbox

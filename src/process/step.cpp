@@ -43,15 +43,20 @@ failed(Step *step, const ErrorData *error)
 
 	step->retry_at = steady_us() + Min(pause_us(++step->failures), is_lock_wait(error) ? USECS_PER_SEC : PG_INT64_MAX);
 	step->missing += is_missing(error);
-	set_error(step->report, what);
+	// What is over at the next try was no error.
+	if (!is_passing(step, error) || step->failures >= passing_failures)
+		set_error(step->report, what);
 	if (!step->trouble->told && !is_passing(step, error))
 	{
 		step->trouble->told = true;
-		ereport(LOG, (errcode(error->sqlerrcode), errmsg("outbox worker %s", what),
-					  error->detail != nullptr ? errdetail_internal("%s", error->detail) : 0,
-					  errhint("It tries again after growing pauses and logs when it succeeds.")));
+		ereport(LOG,
+				(errcode(error->sqlerrcode), errmsg("outbox worker of database \"%s\" %s", process_database(), what),
+				 error->detail != nullptr ? errdetail_internal("%s", error->detail) : 0,
+				 errhint("It tries again after growing pauses and logs when it succeeds.")));
 	}
 	report_troubles(step);
+	if (!is_lock_wait(error))
+		set_activity(step->report, Activity::in_trouble);
 }
 
 void
@@ -60,7 +65,7 @@ succeeded(Step *step)
 	if (step->failures == 0 && !step->trouble->told)
 		return;
 	if (step->trouble->told)
-		ereport(LOG, (errmsg("outbox worker can %s again", step->purpose)));
+		ereport(LOG, (errmsg("outbox worker of database \"%s\" can %s again", process_database(), step->purpose)));
 	step->trouble->told = false;
 	step->failures = step->missing = 0;
 	report_troubles(step);

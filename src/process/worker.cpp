@@ -184,7 +184,7 @@ row_failed(const core::Uuid &id, const char *why, int sqlstate)
 	worker.unrepaired++;
 	set_error(&worker.slot->report, what);
 	if (!worker.rows->told && !waited)
-		ereport(LOG, (errcode(sqlstate), errmsg("outbox worker %s", what),
+		ereport(LOG, (errcode(sqlstate), errmsg("outbox worker of database \"%s\" %s", process_database(), what),
 					  errdetail("The other messages are not affected. outbox.workers shows how many there are.")));
 	worker.rows->told = worker.rows->told || !waited;
 	// A locked leaf must not cost the full wait for each of its rows.
@@ -199,7 +199,8 @@ finish_walk()
 	if (worker.rows->told && worker.unrepaired == 0)
 	{
 		worker.rows->told = false;
-		ereport(LOG, (errmsg("outbox worker has repaired all expired leases again")));
+		ereport(LOG,
+				(errmsg("outbox worker of database \"%s\" has repaired all expired leases again", process_database())));
 	}
 }
 

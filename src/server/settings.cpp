@@ -12,9 +12,6 @@ constexpr int64 most_us = 3653 * USECS_PER_DAY; // ten years
 char *partition_interval;
 char *idempotency_window;
 bool async_claim;
-char *retention;
-char *dead_letter_retention;
-char *archive_schema;
 bool worker = true;
 int max_delay_s;
 char *databases;
@@ -72,15 +69,6 @@ check_interval_or_empty(char **value, void **extra, GucSource source)
 }
 
 bool
-check_schema(char **value, void **, GucSource)
-{
-	if (strlen(*value) < NAMEDATALEN)
-		return true;
-	GUC_check_errdetail("A name is shorter than %d bytes.", NAMEDATALEN);
-	return false;
-}
-
-bool
 check_databases(char **value, void **, GucSource)
 {
 	// Splitting writes into the string, and its list is of no use here. A parameter that
@@ -126,23 +114,6 @@ define_worker_settings()
 							nullptr, nullptr, nullptr);
 }
 
-// Superusers alone: whoever may call maintain() could make the ledger vanish.
-void
-define_retention_settings()
-{
-	DefineCustomStringVariable("outbox.retention",
-							   "Age at which partitions of messages and attempts are retired; empty means never.",
-							   "Only partitions all of whose messages have ended.", &retention, "", PGC_SUSET, 0,
-							   check_interval_or_empty, nullptr, nullptr);
-	DefineCustomStringVariable(
-		"outbox.dead_letter_retention",
-		"Age until which a dead letter that was not replayed holds its partition; empty means for ever.", nullptr,
-		&dead_letter_retention, "", PGC_SUSET, 0, check_interval_or_empty, nullptr, nullptr);
-	DefineCustomStringVariable("outbox.archive_schema",
-							   "Schema that retired partitions are moved to; empty means they are dropped.", nullptr,
-							   &archive_schema, "", PGC_SUSET, 0, check_schema, nullptr, nullptr);
-}
-
 // PG_INT64_MAX for the empty string.
 int64
 ms_or_ever(const char *value)
@@ -176,7 +147,6 @@ define_settings()
 		"outbox.max_delay", "The longest lease or delay that is accepted, and the latest deliver_at from now.",
 		"A longer one is a mistake of units more often than a wish.", &max_delay_s,
 		static_cast<int>(most_us / USECS_PER_SEC), 1, PG_INT32_MAX, PGC_SUSET, GUC_UNIT_S, nullptr, nullptr, nullptr);
-	define_retention_settings();
 	MarkGUCPrefixReserved("outbox");
 }
 
@@ -254,30 +224,6 @@ int64
 idempotency_window_ms()
 {
 	return ms_or_ever(idempotency_window);
-}
-
-int64
-retention_ms()
-{
-	return ms_or_ever(retention);
-}
-
-int64
-dead_letter_retention_ms()
-{
-	return ms_or_ever(dead_letter_retention);
-}
-
-bool
-keeps_for_a_time()
-{
-	return retention_ms() != PG_INT64_MAX || idempotency_window_ms() != PG_INT64_MAX;
-}
-
-const char *
-archive_schema_name()
-{
-	return archive_schema[0] == '\0' ? nullptr : archive_schema;
 }
 
 } // namespace outbox

@@ -21,16 +21,6 @@ int64 idempotency_window_ms();
 // outbox.async_claim: whether a transaction that only leased commits asynchronously.
 bool leases_commit_asynchronously();
 
-// outbox.retention, outbox.dead_letter_retention: likewise.
-int64 retention_ms();
-int64 dead_letter_retention_ms();
-
-// Whether retention or the window is set: there is old data to deal with.
-bool keeps_for_a_time();
-
-// outbox.archive_schema; nullptr = retired partitions are dropped.
-const char *archive_schema_name();
-
 // outbox.max_delay: no lease and no delay that a caller asks for is longer.
 int64 max_delay_us();
 

@@ -9,6 +9,8 @@
 
 #include "upkeep/retention.h"
 
+#include "upkeep/policy.h"
+
 #include "server/boundary.h"
 #include "rows/index_code.h"
 #include "server/settings.h"
@@ -22,10 +24,13 @@ namespace {
 struct Leaves {
 	Oid messages;
 	Oid attempts;
-	core::Uuid below; // upper bound
+	bool is_default; // the DEFAULT partitions, which are emptied
+	core::Uuid from; // bounds
+	core::Uuid below;
 	int64 upto_ms;
 	const char *messages_name; // qualified and quoted
 	const char *attempts_name;
+	Policy policy;
 };
 
 // ---- finding
@@ -65,12 +70,13 @@ find_between(PartitionDesc messages, PartitionDesc attempts, int64 after_ms, int
 	{
 		if (bounds->indexes[i + 1] < 0 || bounds->kind[i + 1][0] != PARTITION_RANGE_DATUM_VALUE)
 			continue;
+		leaves->from = bounds->kind[i][0] == PARTITION_RANGE_DATUM_VALUE ? to_uuid(bounds->datums[i][0]) : core::Uuid{};
 		leaves->below = to_uuid(bounds->datums[i + 1][0]);
 		leaves->upto_ms = core::id_time_ms(leaves->below);
 		if (leaves->upto_ms <= after_ms)
 			continue;
 		if (leaves->upto_ms > until_ms)
-			return false;
+			continue;
 		leaves->messages = messages->oids[bounds->indexes[i + 1]];
 		leaves->attempts = counterpart(bounds, i, attempts);
 		return true;
@@ -78,14 +84,35 @@ find_between(PartitionDesc messages, PartitionDesc attempts, int64 after_ms, int
 	return false;
 }
 
-// The first pair that ends after one time and not after another.
+// After the dated ones, where these keep new ids out of it.
+bool
+find_default(PartitionDesc messages, PartitionDesc attempts, int64 after_ms, Leaves *leaves)
+{
+	if (after_ms == PG_INT64_MAX || messages->boundinfo == nullptr || attempts->boundinfo == nullptr ||
+		messages->boundinfo->ndatums == 0 || messages->boundinfo->default_index < 0 ||
+		attempts->boundinfo->default_index < 0)
+		return false;
+	*leaves = {};
+	leaves->is_default = true;
+	leaves->messages = messages->oids[messages->boundinfo->default_index];
+	leaves->attempts = attempts->oids[attempts->boundinfo->default_index];
+	leaves->upto_ms = PG_INT64_MAX;
+	memset(leaves->below.bytes, 0xff, sizeof(leaves->below.bytes));
+	return true;
+}
+
+// The first pair that ends after one time and not after another; the last one is that of DEFAULT.
 bool
 find_leaves(int64 after_ms, int64 until_ms, Leaves *leaves)
 {
+	if (until_ms == PG_INT64_MIN)
+		return false;
+
 	Relation messages = open_parent("messages");
 	Relation attempts = open_parent("attempts");
-	bool found = find_between(RelationGetPartitionDesc(messages, true), RelationGetPartitionDesc(attempts, true),
-							  after_ms, until_ms, leaves);
+	PartitionDesc said = RelationGetPartitionDesc(messages, true);
+	PartitionDesc tried = RelationGetPartitionDesc(attempts, true);
+	bool found = find_between(said, tried, after_ms, until_ms, leaves) || find_default(said, tried, after_ms, leaves);
 
 	relation_close(attempts, AccessShareLock);
 	relation_close(messages, AccessShareLock);
@@ -124,14 +151,17 @@ keep_if_odd(const Leaves *leaves)
 			keep(psprintf("%s is no plain table", qualified_name(leaf)));
 }
 
-constexpr char is_pending[] = "is pending";
-
-// Returns its id, if a message of that time or before is pending.
-const char *
-pending_below(const Leaves *leaves)
+void
+keep_if_pending(const Leaves *leaves)
 {
-	return ask("SELECT outbox_id FROM outbox.pending WHERE outbox_id < '%s' ORDER BY outbox_id LIMIT 1",
-			   shown(leaves->below));
+	const char *id =
+		leaves->is_default
+			? ask("SELECT p.outbox_id FROM %s m JOIN outbox.pending p USING (outbox_id) LIMIT 1", leaves->messages_name)
+			: ask("SELECT outbox_id FROM outbox.pending WHERE outbox_id >= '%s' AND outbox_id < '%s' "
+				  "ORDER BY outbox_id LIMIT 1",
+				  shown(leaves->from), shown(leaves->below));
+
+	keep_if(id, "is pending");
 }
 
 void
@@ -141,17 +171,30 @@ keep_if_dead(const Leaves *leaves)
 		ask("SELECT a.outbox_id FROM %s a WHERE a.state = 'FAILED' AND %s AND NOT EXISTS "
 			"(SELECT FROM outbox.replays r WHERE r.outbox_id = a.outbox_id) AND NOT EXISTS (SELECT FROM outbox.dead d "
 			"WHERE d.outbox_id = a.outbox_id AND d.acknowledged_at IS NOT NULL) LIMIT 1",
-			leaves->attempts_name, younger_than("a.created_at", dead_letter_retention_ms())),
+			leaves->attempts_name, younger_than("a.created_at", leaves->policy.dead_letters_ms)),
 		"is a dead letter that was neither replayed nor acknowledged");
 }
 
-// Where no later partition was there, ids were held back to the end of this one.
-void
-keep_if_held_back(const Leaves *leaves)
+// Rows are added at the end of a table, or nearly so: the last pages tell of most leaves that
+// they are too young.
+constexpr BlockNumber last_blocks = 8;
+
+BlockNumber
+first_of_last_blocks(Oid leaf)
 {
-	keep_if(ask("SELECT outbox_id FROM %s WHERE outbox_id >= '%s' AND %s LIMIT 1", leaves->messages_name,
-				shown(core::first_id_at(leaves->upto_ms - 1)), younger_than("created_at", retention_ms())),
-			"is younger than its partition");
+	Relation rel = table_open(leaf, AccessShareLock);
+	BlockNumber size = RelationGetNumberOfBlocks(rel);
+
+	table_close(rel, NoLock);
+	return size > last_blocks ? size - last_blocks : 0;
+}
+
+void
+keep_if_young(const Leaves *leaves, BlockNumber from)
+{
+	keep_if(ask("SELECT outbox_id FROM %s WHERE ctid >= '(%u,0)' AND state IN ('DISPATCHED', 'FAILED') AND %s LIMIT 1",
+				leaves->attempts_name, from, younger_than("created_at", leaves->policy.keep_ms)),
+			"has ended too recently");
 }
 
 void
@@ -172,8 +215,10 @@ lock_all(const Leaves *leaves)
 	Oid messages = relation_oid("messages");
 	Oid attempts = relation_oid("attempts");
 
-	for (Oid rel : {messages, attempts, leaves->messages, get_default_partition_oid(messages), leaves->attempts,
-					get_default_partition_oid(attempts)})
+	// What stays attached is emptied alone.
+	for (Oid rel :
+		 {leaves->is_default ? InvalidOid : messages, leaves->is_default ? InvalidOid : attempts, leaves->messages,
+		  get_default_partition_oid(messages), leaves->attempts, get_default_partition_oid(attempts)})
 		if (OidIsValid(rel))
 			LockRelationOid(rel, AccessExclusiveLock);
 }
@@ -218,11 +263,43 @@ carry_numbers(const Leaves *leaves)
 
 // DETACH takes the clones of the parent's triggers away.
 void
-archive(const char *parent, const char *leaf)
+archive(const Policy *policy, const char *parent, const char *leaf)
 {
 	run("ALTER TABLE outbox.%s DETACH PARTITION %s", parent, leaf);
 	add_guards(leaf);
-	run("ALTER TABLE %s SET SCHEMA %s", leaf, quote_identifier(archive_schema_name()));
+	run("ALTER TABLE %s SET SCHEMA %s", leaf, quote_identifier(policy->archive_schema));
+}
+
+// The DEFAULT partitions are the extension's, and dumped by their names: what is in them goes
+// to the archive as a copy.
+void
+copy_default(const Policy *policy, const char *parent, const char *leaf)
+{
+	const char *copy = psprintf("%s.%s_p%s", quote_identifier(policy->archive_schema), parent,
+								ask("SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD_HH24MI')"));
+
+	run("CREATE TABLE %s (LIKE %s INCLUDING ALL)", copy, leaf);
+	run("COMMENT ON TABLE %s IS 'What was in outbox.%s_default.'", copy, parent);
+	run("INSERT INTO %s SELECT * FROM %s", copy, leaf);
+	add_guards(copy);
+}
+
+void
+empty(const char *leaf)
+{
+	run("ALTER TABLE %s DISABLE TRIGGER append_only_truncate", leaf);
+	run("TRUNCATE %s", leaf);
+	run("ALTER TABLE %s ENABLE ALWAYS TRIGGER append_only_truncate", leaf);
+}
+
+// Before the strong locks.
+void
+copy_to_archive(const Leaves *leaves)
+{
+	if (!leaves->is_default || leaves->policy.archive_schema == nullptr)
+		return;
+	copy_default(&leaves->policy, "messages", leaves->messages_name);
+	copy_default(&leaves->policy, "attempts", leaves->attempts_name);
 }
 
 void
@@ -230,14 +307,21 @@ remove(const Leaves *leaves)
 {
 	run("DELETE FROM outbox.dead d USING %s a WHERE a.outbox_id = d.outbox_id AND a.state = 'FAILED'",
 		leaves->attempts_name);
-	if (archive_schema_name() == nullptr)
+	if (leaves->is_default)
+	{
+		empty(leaves->messages_name);
+		empty(leaves->attempts_name);
+	}
+	else if (leaves->policy.archive_schema == nullptr)
 	{
 		run("DROP TABLE %s", leaves->messages_name);
 		run("DROP TABLE %s", leaves->attempts_name);
-		return;
 	}
-	archive("messages", leaves->messages_name);
-	archive("attempts", leaves->attempts_name);
+	else
+	{
+		archive(&leaves->policy, "messages", leaves->messages_name);
+		archive(&leaves->policy, "attempts", leaves->attempts_name);
+	}
 }
 
 void
@@ -246,29 +330,32 @@ retire(Leaves *leaves, int64 after_ms, int64 until_ms)
 	keep_if_odd(leaves);
 	prepare_indexes_anew(leaves->messages);
 	prepare_indexes_anew(leaves->attempts);
-	leaves->messages_name = qualified_name(leaves->messages);
-	leaves->attempts_name = qualified_name(leaves->attempts);
+	keep_if_pending(leaves);
 	keep_if_dead(leaves);
-	keep_if_held_back(leaves);
+	keep_if_young(leaves, first_of_last_blocks(leaves->attempts));
 	require_unused(leaves);
 	LockRelationOid(leaves->messages, ShareLock);
 	require_unchanged(leaves, after_ms, until_ms);
 	keep_if_unended(leaves);
+	keep_if_young(leaves, 0);
 	carry_numbers(leaves);
+	copy_to_archive(leaves);
 	lock_all(leaves);
 	require_unchanged(leaves, after_ms, until_ms);
-	keep_if(pending_below(leaves), is_pending);
+	keep_if_pending(leaves);
 	keep_if_dead(leaves);
-	keep_if_held_back(leaves);
 	remove(leaves);
 }
 
 const char *
-what_was_done()
+what_was_done(bool is_default, const Policy *policy)
 {
-	return archive_schema_name() == nullptr ? "dropped, with its counterpart of attempts"
-											: psprintf("moved to schema %s, with its counterpart of attempts",
-													   quote_identifier(archive_schema_name()));
+	const char *what = is_default ? "emptied" : "dropped";
+
+	if (policy->archive_schema != nullptr)
+		what = psprintf("%s to schema %s", is_default ? "emptied, after its rows were copied" : "moved",
+						quote_identifier(policy->archive_schema));
+	return psprintf("%s, with its counterpart of attempts", what);
 }
 
 } // namespace
@@ -281,27 +368,35 @@ sees_latest()
 
 namespace {
 
+bool
+is_empty(const Leaves *leaves)
+{
+	return ask("SELECT 1 FROM %s LIMIT 1", leaves->messages_name) == nullptr &&
+		   ask("SELECT 1 FROM %s LIMIT 1", leaves->attempts_name) == nullptr;
+}
+
 // Its fields are set as far as it comes: an ERROR leaves by longjmp.
 void
-try_next(int64 after_ms, RetiredPair *pair, MemoryContext context)
+try_next(int64 after_ms, RetiredPair *pair, const Policy *policy, MemoryContext context)
 {
-	int64 until_ms = retention_ms() == PG_INT64_MAX ? PG_INT64_MIN : unix_ms(GetCurrentTimestamp()) - retention_ms();
+	int64 until_ms = policy->keep_ms == PG_INT64_MAX ? PG_INT64_MIN : unix_ms(GetCurrentTimestamp()) - policy->keep_ms;
 	Leaves leaves = {};
-	const char *pending;
 
 	if (!find_leaves(after_ms, until_ms, &leaves))
 		return;
+	leaves.policy = *policy;
+	leaves.messages_name = qualified_name(leaves.messages);
+	leaves.attempts_name = OidIsValid(leaves.attempts) ? qualified_name(leaves.attempts) : nullptr;
 	pair->upto_ms = leaves.upto_ms;
+	pair->is_default = leaves.is_default;
 	pair->object = MemoryContextStrdup(context, get_rel_name(leaves.messages));
 	for (const char *name : {"pending", "replays", "dead", "key_numbers", "retired_numbers"})
 		prepare_indexes_anew(relation_oid(name));
 	SPI_connect();
-	pending = pending_below(&leaves);
-	pair->last = pending != nullptr;
-	keep_if(pending, is_pending);
-	retire(&leaves, after_ms, until_ms);
+	pair->retired = !leaves.is_default || !is_empty(&leaves);
+	if (pair->retired)
+		retire(&leaves, after_ms, until_ms);
 	SPI_finish();
-	pair->retired = true;
 }
 
 } // namespace
@@ -311,11 +406,15 @@ retire_next(int64 after_ms)
 {
 	// In memory, not in registers that a longjmp brings back.
 	RetiredPair *pair = static_cast<RetiredPair *>(palloc(sizeof(RetiredPair)));
+	Policy *policy = static_cast<Policy *>(palloc(sizeof(Policy)));
 	MemoryContext context = CurrentMemoryContext;
 	ErrorData *error;
 
-	*pair = {nullptr, "outbox.messages", nullptr, false, false, true, PG_INT64_MAX};
-	error = in_subtransaction([&] { try_next(after_ms, pair, context); });
+	*pair = {nullptr, "outbox.messages", nullptr, false, false, false, PG_INT64_MAX};
+	error = in_subtransaction([&] {
+		*policy = retention_policy();
+		try_next(after_ms, pair, policy, context);
+	});
 	if (error != nullptr)
 	{
 		pair->action = error->sqlerrcode == ERRCODE_OBJECT_IN_USE ? "partition kept" : "partition not retired";
@@ -326,7 +425,7 @@ retire_next(int64 after_ms)
 	else if (pair->retired)
 	{
 		pair->action = "partition retired";
-		pair->detail = what_was_done();
+		pair->detail = what_was_done(pair->is_default, policy);
 	}
 	return *pair;
 }

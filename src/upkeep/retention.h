@@ -2,9 +2,10 @@
 //
 // Guarantees: a pair, the leaf of messages and that of attempts with the same bounds, is dropped or
 // archived in one (sub)transaction, and only if each of its messages has ended,
-// no message of that time or before is pending, and no dead letter in it still waits for its
-// replay. The number of a message with a remembered key is kept. DEFAULT partitions stay. If a
-// lock is not available at once, the pair is left for a later pass.
+// none is pending, the last ended long enough ago, and no dead letter in it still waits for its
+// replay. Pending messages of other times keep no pair. The DEFAULT partitions are the last
+// pair; they are emptied. The number of a message with a remembered key is kept. If a lock is
+// not available at once, the pair is left for a later pass.
 #pragma once
 
 #include "server/pg.h"
@@ -17,8 +18,8 @@ struct RetiredPair {
 	const char *object;
 	const char *detail;
 	bool retired;
-	bool failed;   // not kept on purpose or because of a lock
-	bool last;     // those after it stay as well
+	bool failed; // not kept on purpose or because of a lock
+	bool is_default;
 	int64 upto_ms; // its upper bound
 };
 

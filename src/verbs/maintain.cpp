@@ -15,8 +15,12 @@
 #include "upkeep/partitions.h"
 #include "rows/probe.h"
 #include "verbs/repair.h"
+#include "upkeep/policy.h"
+#include "upkeep/policy.h"
 #include "upkeep/retention.h"
 #include "server/settings.h"
+#include "server/spi.h"
+#include "server/spi.h"
 #include "commit/transaction.h"
 
 namespace outbox {
@@ -114,7 +118,7 @@ retire_old(FunctionCallInfo fcinfo)
 	RetiredPair pair = {};
 	int64 after_ms = PG_INT64_MIN;
 
-	for (int retired = 0; retired < pairs_at_a_time && !pair.last; after_ms = pair.upto_ms)
+	for (int retired = 0; retired < pairs_at_a_time; after_ms = pair.upto_ms)
 	{
 		pair = retire_next(after_ms);
 		if (pair.action == nullptr)
@@ -151,7 +155,7 @@ deal_with_old_data(FunctionCallInfo fcinfo)
 {
 	const char *reason;
 
-	if (!keeps_for_a_time())
+	if (retention_policy().keep_ms == PG_INT64_MAX && idempotency_window_ms() == PG_INT64_MAX)
 		return;
 	reason = why_not_now();
 	if (reason != nullptr)
@@ -163,7 +167,54 @@ deal_with_old_data(FunctionCallInfo fcinfo)
 	confine(fcinfo, "keys left for later", "outbox.idempotency_keys", [&] { forget_old_keys(fcinfo); });
 }
 
+// An interval of fixed length, as a literal; NULL = for ever.
+const char *
+period(FunctionCallInfo fcinfo, int i, const char *name)
+{
+	constexpr int most_days = 3653;
+	const Interval *interval = PG_ARGISNULL(i) ? nullptr : PG_GETARG_INTERVAL_P(i);
+
+	if (interval == nullptr)
+		return "NULL";
+	if (interval->month != 0 || Abs(interval->day) > most_days || Abs(interval->time / USECS_PER_DAY) > most_days ||
+		interval->day * USECS_PER_DAY + interval->time < USECS_PER_HOUR ||
+		interval->day * USECS_PER_DAY + interval->time > most_days * USECS_PER_DAY)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("%s must be between 1 hour and %d days, not %s", name, most_days,
+							   DatumGetCString(DirectFunctionCall1(interval_out, PG_GETARG_DATUM(i)))),
+						errhint("Months and years have no fixed length: give days.")));
+	return psprintf("'%d days " INT64_FORMAT " us'", interval->day, interval->time);
+}
+
+const char *
+schema_name(FunctionCallInfo fcinfo, int i)
+{
+	const char *name = PG_ARGISNULL(i) ? nullptr : text_to_cstring(PG_GETARG_TEXT_PP(i));
+
+	if (name == nullptr)
+		return "NULL";
+	if (name[0] == '\0' || strlen(name) >= NAMEDATALEN)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("archive_schema must be a name of 1 to %d bytes, not \"%s\"", NAMEDATALEN - 1, name)));
+	return quote_literal_cstr(name);
+}
+
 } // namespace
+
+OUTBOX_FUNCTION(outbox_set_retention)
+{
+	const char *keep = period(fcinfo, 0, "keep");
+	const char *dead_letters = period(fcinfo, 1, "dead_letters");
+	const char *archive = schema_name(fcinfo, 2);
+
+	PreventCommandIfReadOnly("set_retention()");
+	SPI_connect();
+	run("INSERT INTO outbox.retention VALUES (true, %s, %s, %s) ON CONFLICT (one) DO UPDATE "
+		"SET keep = excluded.keep, dead_letters = excluded.dead_letters, archive_schema = excluded.archive_schema",
+		keep, dead_letters, archive);
+	SPI_finish();
+	PG_RETURN_VOID();
+}
 
 OUTBOX_FUNCTION(outbox_maintain)
 {

@@ -8,6 +8,7 @@
 #include "server/args.h"
 #include "commit/process_status.h"
 #include "server/boundary.h"
+#include "server/settings.h"
 
 namespace outbox {
 
@@ -105,6 +106,8 @@ put_process(FunctionCallInfo result, const char *kind, Oid database, const Proce
 // Copied under the lock, because answering may wait and fail.
 struct Seen {
 	Oid database;
+	Finding finding;
+	bool unstarted;
 	ProcessStatus worker;
 	ProcessStatus maintenance;
 };
@@ -122,10 +125,13 @@ seen_databases()
 
 		LWLockAcquire(shared->lock, LW_SHARED);
 		if (OidIsValid(slot->database) &&
-			(slot->report.pid != 0 || slot->report.error_at != 0 || finding_of(slot) == Finding::present))
+			(slot->report.pid != 0 || slot->report.error_at != 0 || finding_of(slot) == Finding::present ||
+			 finding_of(slot) == Finding::other_version || pg_atomic_read_u32(&slot->unstarted) != 0))
 		{
 			shown = true;
 			copy->database = slot->database;
+			copy->finding = finding_of(slot);
+			copy->unstarted = pg_atomic_read_u32(&slot->unstarted) != 0;
 			copy->worker = slot->report;
 			copy->maintenance = slot->maintenance;
 		}
@@ -134,6 +140,21 @@ seen_databases()
 			seen = lappend(seen, copy);
 	}
 	return seen;
+}
+
+// Why none runs, if that is known.
+const char *
+worker_state(const Seen *seen)
+{
+	const char *name = get_database_name(seen->database);
+
+	if (seen->worker.activity != Activity::stopped)
+		return activity_name(seen->worker.activity);
+	if (name != nullptr && !is_wanted_database(name))
+		return "not wanted";
+	if (seen->finding == Finding::other_version)
+		return "other version";
+	return seen->unstarted ? "no free slot" : "stopped";
 }
 
 const char *
@@ -177,7 +198,7 @@ OUTBOX_FUNCTION(outbox_worker_status)
 	{
 		const Seen *seen = static_cast<const Seen *>(lfirst(cell));
 
-		put_process(fcinfo, "worker", seen->database, &seen->worker, activity_name(seen->worker.activity));
+		put_process(fcinfo, "worker", seen->database, &seen->worker, worker_state(seen));
 		put_process(fcinfo, "maintenance", seen->database, &seen->maintenance, maintenance_state(&seen->maintenance));
 	}
 	return static_cast<Datum>(0);

@@ -5,7 +5,7 @@ SET intervalstyle = 'postgres';
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(36);
+SELECT plan(37);
 
 CREATE FUNCTION pg_temp.columns(relation regclass) RETURNS TABLE (name text, type text, not_null boolean, value text) LANGUAGE sql AS $$
 	SELECT attname::text, format_type(atttypid, atttypmod), attnotnull, pg_get_expr(adbin, adrelid)
@@ -19,7 +19,7 @@ $$;
 SELECT results_eq(
 	$$SELECT relname::text COLLATE "C", relkind::text FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind NOT IN ('i', 't', 'c', 'I') AND relname !~ '_p[0-9]{8}$' ORDER BY 1$$,
 	$$VALUES ('attempts' COLLATE "C", 'p'), ('attempts_default', 'r'), ('dead', 'r'), ('dead_letters', 'v'), ('idempotency_keys', 'r'), ('key_numbers', 'r'), ('messages', 'p'),
-		('messages_default', 'r'), ('operational_status', 'v'), ('pending', 'r'), ('queues', 'r'), ('replays', 'r'), ('retired_numbers', 'r'), ('sequences', 'v'), ('stats', 'v'), ('status', 'v'),
+		('messages_default', 'r'), ('operational_status', 'v'), ('pending', 'r'), ('queues', 'r'), ('replays', 'r'), ('retention', 'r'), ('retired_numbers', 'r'), ('sequences', 'v'), ('stats', 'v'), ('status', 'v'),
 		('workers', 'v')$$,
 	'the tables and views');
 
@@ -116,6 +116,11 @@ SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.dead')$$, $$VALUES
 SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.retired_numbers')$$, $$VALUES
 	('outbox_id', 'uuid', true, NULL),
 	('sequence_id', 'bigint', true, NULL)$$, 'columns of retired_numbers');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.retention')$$, $$VALUES
+	('one', 'boolean', true, 'true'),
+	('keep', 'interval', false, NULL),
+	('dead_letters', 'interval', false, NULL),
+	('archive_schema', 'text', false, NULL)$$, 'columns of retention');
 
 -- Views.
 SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.sequences')$$, $$VALUES

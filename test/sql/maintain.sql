@@ -227,7 +227,7 @@ DROP EXTENSION outbox CASCADE;
 CREATE EXTENSION outbox;
 :interactive
 \i :helpers
-SET outbox.retention = '1 h';
+SELECT outbox.set_retention('1 h');
 UPDATE outbox.queues SET repair_delay = '0';
 CREATE FUNCTION t.lose_lease() RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
@@ -241,7 +241,7 @@ SELECT unnest(ARRAY['SELECT t.lose_lease() > 0 AS lost', 'BEGIN', 'LOCK TABLE ON
 	'SELECT action, regexp_replace(object, ''\d+'', ''<date>'') AS object, count(*) FROM outbox.maintain() GROUP BY 1, 2 ORDER BY 1, 2', 'SELECT count(*) AS leases_left FROM outbox.pending WHERE claimed_by IS NOT NULL',
 	'ROLLBACK PREPARED ''outbox maintain'''])
 FROM unnest(ARRAY['outbox.messages', 'outbox.attempts', 'outbox.messages_default', 'outbox.idempotency_keys']) l \gexec
-RESET outbox.retention;
+SELECT outbox.set_retention(NULL);
 -- Without any lock to be had nothing of it is done, and said so.
 DROP EXTENSION outbox CASCADE;
 CREATE EXTENSION outbox;
@@ -255,3 +255,15 @@ SELECT action, count(*) FROM outbox.maintain() WHERE action <> 'partition not ne
 ROLLBACK PREPARED 'outbox maintain';
 SELECT action, count(*) FROM outbox.maintain() WHERE action <> 'partition not needed' GROUP BY action ORDER BY action;
 SELECT state, worker_id, recorded_by FROM outbox.attempts;
+
+-- What check() says of it: rows in DEFAULT, much without a retention, and what claims pass by.
+SET client_min_messages = warning;
+DROP EXTENSION outbox CASCADE;
+CREATE EXTENSION outbox;
+\i :helpers
+SELECT pg_temp.fill(1600000000000);
+INSERT INTO outbox.pending (outbox_id, queue) VALUES ('00000000-0000-7000-8000-000000000001', 'default'), ('00000000-0000-7000-8000-000000000002', 'nowhere');
+UPDATE pg_class SET relpages = 2000000 WHERE oid = 'outbox.messages_default'::regclass;
+SELECT severity, object, problem FROM outbox.check() WHERE object <> 'background worker';
+SELECT outbox.set_retention('90 days');
+SELECT severity, object FROM outbox.check() WHERE object <> 'background worker';

@@ -35,16 +35,32 @@ CREATE FUNCTION t.make_old_pairs() RETURNS void LANGUAGE sql AS $$
 $$;
 SELECT count(*) > 0 AS upkeep FROM outbox.maintain();
 
--- Settings: for superusers, so that nobody who may call maintain() can make the ledger vanish.
+-- What was tried today, was tried long ago.
+CREATE FUNCTION t.long_ago() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	CREATE OR REPLACE FUNCTION outbox.append_only() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN coalesce(NEW, OLD); END';
+	UPDATE outbox.attempts SET created_at = created_at - interval '37 days' WHERE created_at > now() - interval '1 day';
+	CREATE OR REPLACE FUNCTION outbox.append_only() RETURNS trigger LANGUAGE c AS 'outbox', 'outbox_append_only';
+END
+$$;
+
+-- The policy is the operator's to set, all of it at once, and for whoever reads to see.
 CREATE ROLE regress_outbox_keeper IN ROLE outbox_operator;
 SET ROLE regress_outbox_keeper;
-SET outbox.retention = '1 h';
-SET outbox.dead_letter_retention = '1 h';
-SET outbox.archive_schema = 'attic';
+SELECT outbox.set_retention('1 h', '2 h', 'attic');
+SELECT keep, dead_letters, archive_schema FROM outbox.retention;
+SELECT outbox.set_retention('3653 days');
+SELECT keep, dead_letters, archive_schema FROM outbox.retention;
+UPDATE outbox.retention SET keep = '1 s';
 RESET ROLE;
-SELECT name, setting, context FROM pg_settings WHERE name IN ('outbox.retention', 'outbox.dead_letter_retention', 'outbox.archive_schema') ORDER BY 1;
-SELECT s, v, t.try(format('SET LOCAL outbox.%s = %L', s, v)) FROM unnest(ARRAY['retention', 'dead_letter_retention']) s, unnest(ARRAY['', '1 h', '59 min', '-1 day', '1 month', 'soon']) v ORDER BY 1, 2;
-SELECT t.try(format('SET LOCAL outbox.archive_schema = %L', v)) FROM unnest(ARRAY['', 'attic', repeat('x', 64)]) v;
+SELECT has_function_privilege(r, 'outbox.set_retention(interval, interval, text)', 'EXECUTE') AS may, r FROM unnest(ARRAY['outbox_ingest', 'outbox_executor', 'outbox_operator', 'outbox_readonly']) r;
+SELECT a, v, t.try(format('SELECT outbox.set_retention(%s => %L, %s => NULL)', a, v, CASE a WHEN 'keep' THEN 'dead_letters' ELSE 'keep' END)) FROM unnest(ARRAY['keep', 'dead_letters']) a, unnest(ARRAY['1 h', '59 min', '-1 day', '1 month', '3653 days 1 us', '2147483647 days', 'soon']) v ORDER BY a, v COLLATE "C";
+SELECT t.try(format('SELECT outbox.set_retention(NULL, NULL, %L)', v)) FROM unnest(ARRAY['', 'attic', repeat('x', 64)]) v;
+SELECT outbox.set_retention(NULL);
+-- What the test sets one by one.
+CREATE FUNCTION t.keep(keep interval) RETURNS void LANGUAGE sql AS 'SELECT outbox.set_retention($1, r.dead_letters, r.archive_schema) FROM outbox.retention r';
+CREATE FUNCTION t.keep_dead(keep interval) RETURNS void LANGUAGE sql AS 'SELECT outbox.set_retention(r.keep, $1, r.archive_schema) FROM outbox.retention r';
+CREATE FUNCTION t.keep_in(name text) RETURNS void LANGUAGE sql AS 'SELECT outbox.set_retention(r.keep, r.dead_letters, $1) FROM outbox.retention r';
 
 -- Two old pairs. In the first: a numbered key that is quiet ever since, keys of both kinds,
 -- a dead letter, and one that is late.
@@ -63,13 +79,13 @@ CREATE TABLE t.first AS SELECT event_type, outbox_id, sequence_id FROM outbox.me
 
 -- Nothing is set: nothing goes, nothing is said.
 SELECT t.did();
--- A message is pending: neither its pair goes nor the one after it.
-SET outbox.retention = '20 days';
+-- A message is pending: its pair stays, the one after it goes.
+SELECT t.keep('20 days');
 SELECT t.did();
 -- Not old enough: neither.
-SET outbox.retention = '36 days';
+SELECT t.keep('36 days');
 SELECT t.did();
-SET outbox.retention = '20 days';
+SELECT t.keep('20 days');
 -- Nor if the session took an index of somebody's for one that holds all that is pending: by the
 -- caller's names, nothing is left out of it.
 CREATE SCHEMA names;
@@ -102,11 +118,12 @@ SELECT t.lose($$outbox_id > 'ef000000-0000-0000-0000-000000000000'$$);
 SELECT t.finish('FAILED', 'c');
 SELECT t.did();
 SELECT * FROM t.leaves ORDER BY leaf::text;
-SET outbox.dead_letter_retention = '3 days';
+SELECT t.keep_dead('3 days');
 SELECT t.did();
 -- Acknowledged, it keeps the partition no longer, and goes with it.
 BEGIN;
 SELECT outbox.acknowledge_dead(t.id('c'), 'known') AS acknowledged;
+SELECT t.long_ago();
 SELECT t.did();
 SELECT count(*) AS dead_letters FROM outbox.dead_letters;
 ROLLBACK;
@@ -117,6 +134,9 @@ SELECT t.did();
 ROLLBACK;
 SELECT t.did();
 SELECT outbox.replay(t.id('c')) IS NOT NULL AS replayed;
+-- It died today: what has not ended long ago stays, however old it is.
+SELECT t.did();
+SELECT t.long_ago();
 -- In a stricter transaction old data is left alone.
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT t.did();
@@ -204,7 +224,7 @@ SELECT sequence_id, created FROM outbox.enqueue('again', '1', 'n', partition_key
 RESET outbox.idempotency_window;
 
 -- The archive. Whatever is wrong with it is said, and stops nothing else.
-SET outbox.archive_schema = 'attic';
+SELECT t.keep_in('attic');
 SELECT t.make_old_pairs();
 SELECT t.finish('DISPATCHED', 'again');
 SELECT count(*) FROM outbox.enqueue('kept for good', '1');
@@ -240,7 +260,7 @@ ALTER TABLE outbox.attempts_p20200101 DISABLE TRIGGER append_only_truncate;
 SELECT t.did();
 SELECT * FROM outbox.check() WHERE severity = 'error';
 DROP SCHEMA attic CASCADE;
-RESET outbox.archive_schema;
+SELECT t.keep_in(NULL);
 
 -- Partitions without indexes are those of a restore that is going on.
 SELECT t.make_old_pairs();
@@ -290,18 +310,36 @@ SELECT t.let_pass('37 days');
 SELECT t.lose($$outbox_id = t.id('lost by hand')$$);
 SELECT t.did();
 INSERT INTO outbox.attempts (outbox_id, attempt_no, state, completed_at) VALUES (t.id('lost by hand'), 1, 'DISPATCHED', now());
+SELECT t.long_ago();
 SELECT t.did();
 
--- Rows in DEFAULT leaves stay there, however old; what is pending there counts.
-SELECT count(*) FROM unnest(ARRAY['default 1', 'default 2']) e, outbox.enqueue(e, '1');
+-- Rows in DEFAULT leaves go together, when all of them have ended long enough ago.
+SELECT count(*) FROM unnest(ARRAY['default 1', 'default 2']) e, outbox.enqueue(e, '1', 'n', partition_key => 'default', idempotency_key => e);
 SELECT t.finish('DISPATCHED', 'default 1');
 SELECT t.let_pass('38 days');
-SELECT t.make_pair('20200108', d - interval '35 days', d - interval '28 days') FROM date_trunc('day', now(), 'UTC') d;
 SELECT tableoid::regclass, event_type FROM outbox.messages ORDER BY 2;
 SELECT t.did();
 SELECT t.finish('DISPATCHED', 'default 2');
 SELECT t.did();
+SELECT t.long_ago();
+BEGIN;
+LOCK TABLE outbox.attempts_default IN ACCESS SHARE MODE;
+PREPARE TRANSACTION 'outbox retention';
+SELECT t.did();
+ROLLBACK PREPARED 'outbox retention';
+BEGIN;
+CREATE SCHEMA attic AUTHORIZATION outbox_owner;
+SELECT t.keep_in('attic');
+SELECT regexp_replace(t.did(), '_p\d+_\d+', '_p<now>');
+SELECT count(*) FROM outbox.messages_default;
+SELECT c.relname ~ '^messages_p' AS messages, t.try(format('DELETE FROM %s', c.oid::regclass)) FROM pg_class c WHERE relnamespace = 'attic'::regnamespace AND relkind = 'r' ORDER BY 1;
+SELECT * FROM outbox.check() WHERE severity = 'error';
+ROLLBACK;
+SELECT t.did();
 SELECT tableoid::regclass, event_type FROM outbox.messages ORDER BY 2;
+SELECT t.try('TRUNCATE outbox.messages_default');
+SELECT sequence_id, created FROM outbox.enqueue('again', '1', 'n', partition_key => 'default', idempotency_key => 'default 1');
+SELECT * FROM outbox.check() WHERE severity = 'error';
 
 -- As many as the lock table bears in one transaction; the rest by the next calls.
 SELECT count(t.make_pair('201901' || lpad(n::text, 2, '0'), d - interval '100 days' + n * interval '1 day', d - interval '99 days' + n * interval '1 day'))
@@ -325,5 +363,5 @@ SELECT t.make_pair('20200101', d - interval '42 days', d - interval '35 days') F
 SELECT count(*) FROM outbox.enqueue('held back', '1');
 SELECT tableoid::regclass, created_at > now() - interval '1 day' AS young FROM outbox.messages;
 SELECT recorded FROM outbox.claim('w') c, outbox.complete(c.outbox_id, c.lease_token, 'w', 'DISPATCHED');
-SET outbox.retention = '20 days';
+SELECT outbox.set_retention('20 days');
 SELECT object, regexp_replace(detail, '[0-9a-f-]{36}', '<id>') FROM outbox.maintain() WHERE action = 'partition kept';

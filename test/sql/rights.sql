@@ -61,6 +61,7 @@ BEGIN
 		('take_number', $v$SELECT outbox.take_number('default', 'k')$v$),
 		('lost_messages', $v$SELECT outbox.lost_messages()$v$),
 		('restore_pending', $v$SELECT outbox.restore_pending()$v$),
+		('set_retention', $v$SELECT outbox.set_retention(NULL)$v$),
 		('backoff', $v$SELECT outbox.backoff('default', 1)$v$),
 		('maintain', $v$SELECT outbox.maintain()$v$),
 		('check', $v$SELECT outbox.check()$v$),

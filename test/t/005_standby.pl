@@ -76,6 +76,7 @@ my %writes = (
 	cancel => [qq{outbox.cancel('$id', 'no', true)}],
 	replay => [qq{outbox.replay('$dead')}],
 	acknowledge_dead => [qq{outbox.acknowledge_dead('$dead', 'no')}],
+	set_retention => [q{outbox.set_retention('90 days')}],
 	restore_pending => [q{outbox.restore_pending()}],
 	maintain => [q{outbox.maintain()}]);
 # What only reads, or changes nothing but shared memory.

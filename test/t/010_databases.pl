@@ -316,8 +316,8 @@ serves($node, 'm', 'while maintenance waits');
 my $before = periods(1, 2);
 $session->query_safe('COMMIT');
 ok(maintenance_is(q{state = 'idle' AND failures = 0}), '... until the lock is gone');
-logged($node, $from, 'a lock in the way', qr/^LOG:  outbox maintenance could not make partitions: .*lock timeout/,
-	qr/^LOG:  outbox maintenance has made partitions again/);
+logged($node, $from, 'a lock in the way', qr/^LOG:  outbox maintenance of database "[^"]*" could not make partitions: .*lock timeout/,
+	qr/^LOG:  outbox maintenance of database "[^"]*" has made partitions again/);
 # The first message lies in the DEFAULT partition, which keeps its period. One that has begun
 # since has its own.
 my $made = partitions('messages');
@@ -364,8 +364,8 @@ ok($node->poll_query_until('m', q{SELECT state = 'running' AND failures = 0 FROM
 	'... its successor gets out of it');
 serves($node, 'm', 'after the trouble');
 logged($node, $from, 'a trouble that began under one worker and ended under the next',
-	qr/^LOG:  outbox worker could not repair expired leases: /,
-	qr/^LOG:  outbox worker can repair expired leases again/);
+	qr/^LOG:  outbox worker of database "[^"]*" could not repair expired leases: /,
+	qr/^LOG:  outbox worker of database "[^"]*" can repair expired leases again/);
 
 # ---------------------------------------------------------------- tables that others fill
 

@@ -62,7 +62,7 @@ sub set_and_wait
 	my ($settings, $database) = @_;
 	my $starts = maintenance('starts');
 
-	ask("ALTER DATABASE old $_", 'postgres') foreach @$settings;
+	ask($_) foreach @$settings;
 	foreach my $run (1, 2)
 	{
 		$node->reload;
@@ -100,12 +100,11 @@ ask("ALTER TABLE outbox.pending DISABLE TRIGGER pending_changed; DELETE FROM out
 
 wait_for_rounds($node, 'worker', 'old', 3);
 is(leaves(), $both, 'nothing is set: nothing goes');
-is(maintenance('starts'), '0', '... and no process runs for it');
 
 # Somebody reads the old leaf: it is tried, left, and nothing is said.
 my $reader = session($node, database => 'old');
 $reader->query_safe('BEGIN; SELECT FROM outbox.attempts_p20200101');
-set_and_wait([ "SET outbox.retention = '20 days'" ]);
+set_and_wait([ "SELECT outbox.set_retention('20 days')" ]);
 is(leaves(), 'attempts_p20200101 messages_p20200101', 'a pair that somebody reads stays, the next goes');
 is(maintenance('state'), 'idle', '... which is no trouble');
 $reader->query_safe('COMMIT');
@@ -140,7 +139,7 @@ $old_snapshot->query_safe('COMMIT');
 make_pairs();
 deliver('fourth', 37, "event_id => '00000000-0000-4000-8000-000000000004'");
 $from = log_size($node);
-set_and_wait([ 'SET outbox.archive_schema = attic' ]);
+set_and_wait([ q{SELECT outbox.set_retention('20 days', archive_schema => 'attic')} ]);
 is(leaves(), $both, 'an archive that is missing: nothing goes');
 # Of both; of the last one unless somebody had it open.
 like(maintenance(q{state || ' ' || last_error}), qr/^in trouble messages_p2020010[18]: schema "attic" does not exist$/, '... and maintenance says why');
@@ -148,25 +147,25 @@ ask('CREATE SCHEMA attic AUTHORIZATION outbox_owner');
 set_and_wait([]);
 is(leaves(), '', 'it is there: both go');
 is(maintenance(q{state || ' ' || failures}), 'idle 0', '... and all is well');
-logged($node, $from, 'the archive is missing', qr/^LOG:  outbox maintenance could not retire partitions: messages_p2020010[18]: schema "attic" does not exist$/,
-	qr/^LOG:  outbox maintenance has retired partitions again$/);
+logged($node, $from, 'the archive is missing', qr/^LOG:  outbox maintenance of database "[^"]*" could not retire partitions: messages_p2020010[18]: schema "attic" does not exist$/,
+	qr/^LOG:  outbox maintenance of database "[^"]*" has retired partitions again$/);
 is(ask(q{SELECT string_agg(event_type, ' ') FROM attic.messages_p20200101 JOIN attic.attempts_p20200101 USING (outbox_id) WHERE state = 'DISPATCHED'}), 'fourth', 'the archive holds the message');
 
-# ---------------------------------------------------------------- RESET, and all databases
+# ---------------------------------------------------------------- no policy, and another database's
 
 make_pairs();
-set_and_wait([ "SET outbox.idempotency_window = '3000 days'", 'RESET outbox.retention' ]);
-is(leaves(), $both, 'RESET: pairs stay');
+set_and_wait([ q{ALTER DATABASE old SET outbox.idempotency_window = '3000 days'}, q{SELECT outbox.set_retention(NULL, archive_schema => 'attic')} ]);
+is(leaves(), $both, 'no policy: pairs stay');
 ask(q{SELECT FROM outbox.enqueue('e', '1', 'default')}, 'other');
-configure($node, 'outbox.retention' => '20 days');
+ask(q{SELECT outbox.set_retention('20 days')}, 'other');
+ask(q{SELECT outbox.set_retention('20 days', archive_schema => 'attic')});
+$node->reload;
 ok($node->poll_query_until('other', q{SELECT count(*) = 0 FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relname ~ '_p2020....$'}),
-	'ALTER SYSTEM and a reload: pairs of all databases go');
+	'a policy of each database: the pairs of the other one go');
 ok($node->poll_query_until('old', q{SELECT count(*) = 4 FROM pg_class WHERE relnamespace = 'attic'::regnamespace AND relkind = 'r'}),
 	'... but where the archive holds tables of these names');
-configure($node, 'outbox.retention' => undef);
 # Whoever has read the retention is gone, before there is no archive.
-set_and_wait([]);
-ask('ALTER DATABASE old RESET outbox.archive_schema', 'postgres');
+set_and_wait([ q{SELECT outbox.set_retention(NULL)} ]);
 is(leaves(), $both, '... these stay');
 
 # ---------------------------------------------------------------- dump and restore

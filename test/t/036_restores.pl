@@ -3,8 +3,7 @@
 # Proves: whatever reads the dump (pg_restore --clean, in parallel, in one transaction, in
 # sections, psql), no partition of the extension's or of the background worker's is in its way:
 # neither CREATE EXTENSION nor the worker makes any while the other tables are made, though
-# messages were enqueued into the outbox that was there before. Afterwards the outbox works, and
-# the worker makes partitions once something is enqueued. (B1)
+# messages were enqueued into the outbox that was there before. Afterwards the outbox works. (B1)
 use strict;
 use warnings;
 
@@ -59,8 +58,6 @@ foreach my $form (
 	is($node->safe_psql('used', q{SELECT * FROM outbox.check() WHERE severity = 'error'}), '', "$name: check() finds nothing");
 	wait_for_worker($node, database => 'used');
 	serves($node, 'used', $name);
-	$node->poll_query_until('used', qq{SELECT length(($leaves)) > length('$before')}) or die "$name: no partitions";
-	pass("$name: and then the worker makes partitions");
 }
 $node->stop('fast');
 done_testing();
