@@ -2,13 +2,13 @@
 //
 //	optimistic alone|worker CONNINFO SCHEMA QUEUE N SEED
 //
-// alone: the producer takes the lease with the enqueue, commits, and completes by itself
+// alone: the producer takes the lease with the enqueue, commits, and completes the message itself
 // (enqueue_and_claim, complete). worker: the producer enqueues; a worker listens, claims and
 // completes on a connection of its own. The delivery itself takes no time here. In between
 // the producer rests for 4 to 8 ms, so that the worker is at rest too.
 //
 // Prints for each of the N messages how many microseconds lie between the moment at which the
-// producer began and the moment at which whoever completed had the answer. What is not done
+// producer began and the moment at which the completing client had the answer. What is not done
 // within ten seconds ends it with status 1.
 
 #include "verbs.h"

@@ -5,7 +5,7 @@
 // It does what any worker has to do, in this order: claim (committed before
 // anything is sent), deliver, complete. Each is one statement, so each commits
 // at once. When it dies between any two of them nothing is lost: the lease
-// expires, somebody else delivers again, and the receiver keeps one copy because
+// expires, another worker delivers again, and the receiver keeps one copy because
 // event_id is its primary key.
 //
 // The server makes and reads the arrays; the worker only carries their text from

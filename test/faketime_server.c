@@ -1,7 +1,7 @@
 /*
  * Loaded before libfaketime, makes it bearable for a server.
  *
- * Whoever runs within its own select() or epoll_wait() gets the true time from it: a postmaster
+ * A process that runs within its own select() or epoll_wait() gets the true time from it: a postmaster
  * of 15 starts background workers so, and the signal handlers of all who wait for a lock or a
  * client decide so whether a timer is due. So they get the C library's and the kernel's.
  *

@@ -2,9 +2,9 @@
 # shellcheck disable=SC2154 # variables of bench/run
 #
 # The same as lifecycle, two workers at full speed, while a transaction stays open: vacuum
-# may not remove what is finished, and whoever walks it again and again gets slower. Held by
+# may not remove what is finished, and each further walk over it gets slower. Held by
 # a reader (REPEATABLE READ) or by a producer that has enqueued and does not commit; what it
-# enqueued must be delivered in the end all the same. Held by nobody, for comparison: in a
+# enqueued must be delivered in the end all the same. Not held at all, for comparison: in a
 # young database any load gets dearer with the minutes, by vacuum and by memory that is used
 # for the first time.
 

@@ -9,7 +9,7 @@
 //
 // A round is made by its own seed, SEED and its number less one: who does what, and what
 // befalls them, is drawn by it. Odd seeds have crashes; of four in a row one has nothing that
-// lowers the scan floors, so that what lies below them stays there. Nobody can repeat a
+// lowers the scan floors, so that what lies below them stays there. It is not possible to repeat a
 // schedule, but mostly the seed is enough to see the same again.
 
 #include <algorithm>

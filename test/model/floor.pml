@@ -7,7 +7,7 @@
  * - a scan that begins after a commit has lowered the floor begins at or below the commit's
  *   rows, and so does the next one of the transaction that has not committed them yet;
  * - what a commit makes is met by a scan of whom it wakes, with no look at everything;
- * - in the end no row lies below the floor, nobody has it taken, and a second owner never had;
+ * - in the end no row lies below the floor, no session holds it, and a second owner never had;
  * - of all this nothing depends on sessions and server living on.
  *
  * Shape: a step is what is done under the floor's lock, one page of the index, or one row.

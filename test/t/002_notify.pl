@@ -2,7 +2,7 @@
 #
 # Proves: a transaction that enqueued notifies each of its queues once, at its commit,
 # however many messages it wrote; one that rolled back, or whose enqueues were all rolled
-# back to a savepoint or were duplicates, notifies nobody; a prepared one enqueues and
+# back to a savepoint or were duplicates, sends no notification; a prepared one enqueues and
 # leaves nothing behind in its session.
 #
 # A marker, notified by another session, ends each collection: what was sent before it

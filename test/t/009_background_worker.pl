@@ -8,7 +8,7 @@
 # outbox.workers and pg_stat_activity say what runs, and the log says nothing else.
 #
 # The slow look and the safety poll are kept out (a day and an hour) but where they are
-# what is tested: what happens, happens because somebody was told. That a database gets no
+# what is tested: what happens, happens because a process was notified. That a database gets no
 # worker is asked once one that came later has its own.
 use strict;
 use warnings;

@@ -2,7 +2,7 @@
 #
 # Proves: a message is told of though the worker dies between the producer's look at it
 # and the commit, or between taking a flag and sending it; though its commit falls between
-# any two steps of the worker; though nobody has raised the flag yet. A lease is recorded
+# any two steps of the worker; though no commit has raised the flag yet. A lease is recorded
 # once, whoever comes in between. A database that was dropped between two launchers is
 # forgotten. A look-up that misses a row which moves under its eyes
 # finds it nevertheless. The end of a maintenance process is noticed, whenever it comes.

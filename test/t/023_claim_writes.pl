@@ -3,7 +3,7 @@
 #
 # Proves: in flight is a lease. Whatever way something is claimed, by the core or by a
 # contract, each message costs one UPDATE of its row of pending and nothing else: no row of
-# pending is deleted (or deleted and written anew), and none is appended to attempts. There
+# pending is deleted (or deleted and written again), and none is appended to attempts. There
 # is one exception, which is the contract: a lease that the claim finds lost is recorded,
 # with exactly one row; and a message that ends by that, or by a ceiling that was lowered,
 # leaves pending.

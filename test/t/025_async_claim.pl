@@ -5,7 +5,7 @@
 # a crash makes of a commit that was not flushed: the lease is gone as if it had never been,
 # its message is claimed again, its token is refused, and nothing is lost or stuck.
 #
-# How it is seen: nobody else flushes here. The WAL writer is stopped by a signal, nothing is
+# How it is seen: no other process flushes here. The WAL writer is stopped by a signal, nothing is
 # checkpointed, vacuumed or evicted; so the position up to which WAL is flushed moves if and
 # only if the statements in question move it.
 use strict;

@@ -1,7 +1,7 @@
 # Failover in the middle of work: the standby is promoted while the primary lives.
 #
 # Proves: with a synchronous standby, whatever was acknowledged is on the promoted server,
-# its business row and its message together; there the background worker starts by itself,
+# its business row and its message together; there the background worker starts,
 # leases of before are completed under their tokens or expire and are delivered again; the
 # old primary acknowledges no commit from then on, but for what need not be durable
 # (outbox.async_claim), and a lease that it gave out so is void on the new one; made a

@@ -1,4 +1,4 @@
-# A server with old_snapshot_threshold removes row versions though somebody's snapshot is
+# A server with old_snapshot_threshold removes row versions though a snapshot is
 # older, and gives their places to other rows, while a batch that read them waits.
 #
 # Proves: a batch of completions that has waited touches no row but those of its messages.

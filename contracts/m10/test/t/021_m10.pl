@@ -9,7 +9,7 @@
 # nothing else is; every claim ends as exactly one ledger row; retry_count is the number
 # of reported failures before the claim, lost claims not counted; process_after lies
 # 1 s, 2 s ... 1024 s after the failure to the microsecond between two clocks, and no
-# event is claimed before it; whoever lost a claim gets P7002, and with it rolls back
+# event is claimed before it; a processor that lost a claim gets P7002, and rolls back
 # what he did in that transaction. And that the view finds an event, and what is
 # pending, by indexes.
 use strict;
