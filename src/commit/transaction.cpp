@@ -163,7 +163,7 @@ tell_listeners()
 	if (notes.first == nullptr || is_alive(notes.database))
 		return;
 	now = GetCurrentTimestamp();
-	if (has_claimable(now) && has_room_to_notify())
+	if (has_claimable(now) && !everything_is_held() && has_room_to_notify())
 		for (Note *note = notes.first; note != nullptr; note = note->next)
 			if (note->due_at <= now)
 				Async_Notify("outbox_pending", note->queue);

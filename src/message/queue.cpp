@@ -4,6 +4,7 @@
 
 #include "core/backoff.h"
 #include "rows/probe.h"
+#include "server/settings.h"
 
 namespace outbox {
 
@@ -48,7 +49,7 @@ decode(Table *table, TupleTableSlot *slot)
 	queue->validator_owner = optional_copy(table, slot, queues_col::validator_owner);
 	queue->refuses_encoded =
 		VARSIZE_ANY_EXHDR(DatumGetPointer(table->get(slot, queues_col::payload_kind, &isnull))) > 3;
-	queue->paused = DatumGetBool(table->get(slot, queues_col::paused, &isnull));
+	queue->paused = DatumGetBool(table->get(slot, queues_col::paused, &isnull)) || everything_is_held();
 	queue->created_at = DatumGetTimestampTz(table->get(slot, queues_col::created_at, &isnull));
 	return queue;
 }

@@ -25,7 +25,7 @@ struct Queue {
 	double backoff_jitter;
 	int64 repair_delay_us;
 	bool numbered;
-	bool paused;
+	bool paused;          // or held with all others
 	bool refuses_encoded; // payload_kind is object
 	TimestampTz created_at;
 };

@@ -156,7 +156,8 @@ notify_listeners(bool all)
 		return;
 	OUTBOX_STOP_POINT("worker_before_collect");
 	taken = take_flags(all);
-	if (taken == NIL)
+	// What is held is found by the safety poll once it no longer is.
+	if (taken == NIL || everything_is_held())
 		return;
 	OUTBOX_STOP_POINT("worker_before_send");
 	if (run_step(&worker.notify, [&] {

@@ -12,6 +12,7 @@ constexpr int64 most_us = 3653 * USECS_PER_DAY; // ten years
 char *partition_interval;
 char *idempotency_window;
 bool async_claim;
+bool hold = false;
 bool worker = true;
 int max_delay_s;
 char *databases;
@@ -147,6 +148,9 @@ define_settings()
 		"outbox.max_delay", "The longest lease or delay that is accepted, and the latest deliver_at from now.",
 		"A longer one is a mistake of units more often than a wish.", &max_delay_s,
 		static_cast<int>(most_us / USECS_PER_SEC), 1, PG_INT32_MAX, PGC_SUSET, GUC_UNIT_S, nullptr, nullptr, nullptr);
+	DefineCustomBoolVariable("outbox.hold", "Whether every queue is held, as if it were paused.",
+							 "Set it for a copy of a database that must not deliver what the original delivers.", &hold,
+							 false, PGC_SUSET, 0, nullptr, nullptr, nullptr);
 	MarkGUCPrefixReserved("outbox");
 }
 
@@ -160,6 +164,12 @@ bool
 leases_commit_asynchronously()
 {
 	return async_claim;
+}
+
+bool
+everything_is_held()
+{
+	return hold;
 }
 
 int64

@@ -24,6 +24,9 @@ bool leases_commit_asynchronously();
 // outbox.max_delay: no lease and no delay that a caller asks for is longer.
 int64 max_delay_us();
 
+// outbox.hold: nothing is claimed and nothing is announced, as if each queue were paused.
+bool everything_is_held();
+
 // outbox.worker: whether background workers run.
 bool workers_wanted();
 
