@@ -232,7 +232,7 @@ COMMENT ON COLUMN outbox.attempts.claimed_at IS 'when that lease began';
 COMMENT ON COLUMN outbox.attempts.completed_at IS 'when the message ended; NULL unless the state is terminal';
 COMMENT ON COLUMN outbox.attempts.reference IS 'the receiver''s reference';
 COMMENT ON COLUMN outbox.attempts.response_code IS 'the receiver''s answer';
-COMMENT ON COLUMN outbox.attempts.error_code IS 'the worker''s code, or RETRIES_EXHAUSTED, LEASE_EXPIRED, CANCELLED';
+COMMENT ON COLUMN outbox.attempts.error_code IS 'the worker''s code, or RETRIES_EXHAUSTED, LEASE_EXPIRED, LEASE_BROKEN, CANCELLED';
 COMMENT ON COLUMN outbox.attempts.error_message IS 'what went wrong, or the reason of a cancellation';
 COMMENT ON COLUMN outbox.attempts.latency_ms IS 'milliseconds the delivery took, as the worker measured';
 COMMENT ON COLUMN outbox.attempts.recorded_by IS 'who wrote this row: the worker, the repairer, or the role that cancelled';
@@ -644,6 +644,20 @@ COMMENT ON FUNCTION outbox.cancel(uuid, text, boolean) IS
 $$Ends a pending message: appends FAILED / CANCELLED with the reason and returns its attempt_no. The message is a dead letter then.
 reason: kept as error_message, not empty. force: also when a worker holds a live lease, who then gets P7002.
 Errors: P7005 not pending; 55006 a live lease and no force; P7001; 22004 and 22023 bad arguments. Locks: waits for the pending row. Cost: as complete.$$;
+
+CREATE FUNCTION outbox.break_lease(outbox_id uuid, reason text)
+RETURNS integer LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_break_lease';
+COMMENT ON FUNCTION outbox.break_lease(uuid, text) IS
+$$Takes a lease from the worker that holds it, as if it had expired now and were repaired: appends ZOMBIE_REQUEUE / LEASE_BROKEN with the reason and makes the message due after the queue's repair_delay, or appends FAILED / LEASE_BROKEN at the ceiling, which ends it. Returns the attempt_no. The worker gets P7002 when it reports, but may have delivered already.
+reason: kept as error_message, not empty.
+Errors: P7005 not pending; 55000 not leased; P7001; 22004 and 22023 bad arguments. Locks: waits for the pending row. Cost: as complete.$$;
+
+CREATE FUNCTION outbox.reschedule(outbox_id uuid, next_attempt_at timestamptz DEFAULT NULL, priority integer DEFAULT NULL)
+RETURNS timestamptz LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_reschedule';
+COMMENT ON FUNCTION outbox.reschedule(uuid, timestamptz, integer) IS
+$$Makes a pending message that no worker holds due at another time, or gives it another priority, and returns when it is due. Nothing is recorded.
+next_attempt_at: not claimed before, now() = at once, never before it was enqueued; NULL = as it is. priority: 0 to 15; NULL = as it is.
+Errors: P7005 not pending; 55006 leased; 22004 and 22023 bad arguments. Locks: waits for the pending row. Cost: one row and two index entries.$$;
 
 CREATE FUNCTION outbox.replay(outbox_id uuid, deliver_at timestamptz DEFAULT NULL)
 RETURNS uuid LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_replay';
@@ -1284,6 +1298,9 @@ BEGIN ATOMIC
 	SELECT 'warning', 'outbox.messages', 'has ' || count(*) || ' partitions, each of which costs the first call of a session some of its time: see outbox.partition_interval and outbox.retention'
 	FROM leaves l WHERE l.parent = 'outbox.messages'::regclass HAVING count(*) > 500
 	UNION ALL
+	SELECT 'warning', 'outbox.hold', 'is on: nothing is claimed, and no worker is notified'
+	WHERE current_setting('outbox.hold', true)::boolean
+	UNION ALL
 	SELECT 'warning', 'background worker', CASE w.state
 			WHEN 'not loaded' THEN 'none: the library is not in shared_preload_libraries, so call outbox.maintain()'
 			WHEN 'off' THEN 'none: outbox.worker is off, so call outbox.maintain()'
@@ -1367,7 +1384,8 @@ GRANT EXECUTE ON FUNCTION
 	outbox.create_queue,
 	outbox.alter_queue,
 	outbox.drop_queue(text), outbox.pause(text), outbox.resume(text), outbox.take_number(text, text),
-	outbox.cancel(uuid, text, boolean), outbox.replay(uuid, timestamptz), outbox.acknowledge_dead(uuid, text),
+	outbox.cancel(uuid, text, boolean), outbox.break_lease(uuid, text), outbox.reschedule(uuid, timestamptz, integer),
+	outbox.replay(uuid, timestamptz), outbox.acknowledge_dead(uuid, text),
 	outbox.backoff(text, integer, uuid), outbox.maintain(), outbox.set_retention(interval, interval, text), outbox.state_diagram(), outbox.check(boolean), outbox.reset_stats(),
 	outbox.restore_pending()
 TO outbox_operator;

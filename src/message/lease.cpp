@@ -53,6 +53,9 @@ loss_recorded(const Recorded &recorded)
 {
 	if (recorded.cancelled)
 		return {psprintf("It was cancelled, as attempt %d.", recorded.attempt_no), "Do not report this try again."};
+	if (recorded.broken)
+		return {psprintf("An operator broke the lease, and it was recorded as attempt %d.", recorded.attempt_no),
+				"Do not report this try again."};
 	if (recorded.state == core::Record::zombie_requeue)
 		return {
 			psprintf("The lease expired and was recorded as attempt %d under this very token.", recorded.attempt_no),
@@ -111,6 +114,13 @@ raise_lease_lost(Call *call, const Holding &holding, const core::Uuid &id, const
 	ereport(ERROR, (errcode(ERRCODE_OUTBOX_LEASE_LOST),
 					errmsg("LEASE_LOST: worker \"%s\" does not hold message %s", shown(worker), shown(id)),
 					errdetail("%s", loss.detail), errhint("%s", loss.hint)));
+}
+
+void
+raise_not_pending(const core::Uuid &id)
+{
+	ereport(ERROR, (errcode(ERRCODE_OUTBOX_NOT_PENDING), errmsg("NOT_PENDING: message %s is not pending", shown(id)),
+					errdetail("It has ended already, or there is no such message.")));
 }
 
 Attempt

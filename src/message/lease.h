@@ -26,6 +26,9 @@ Holding judge_lease(PendingRow *row, const core::Uuid &token, const text *worker
 [[noreturn]] void raise_lease_lost(Call *call, const Holding &holding, const core::Uuid &id, const core::Uuid &token,
 								   const text *worker);
 
+// P7005.
+[[noreturn]] void raise_not_pending(const core::Uuid &id);
+
 // Applies change(row) to the row if the lease is held and stores it, looking again
 // whenever the row moved. Without waiting, busy is an answer.
 enum class Applied { done, lost, busy };

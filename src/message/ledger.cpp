@@ -12,6 +12,7 @@
 namespace outbox {
 
 const char cancelled_code[] = "CANCELLED";
+const char broken_code[] = "LEASE_BROKEN";
 
 namespace {
 
@@ -180,6 +181,7 @@ find_attempt(Call *call, const core::Uuid &id, const Meant &is_meant)
 		recorded.state = found;
 		code = leaf->get(probe->slot, error_code, &isnull);
 		recorded.cancelled = !isnull && strcmp(TextDatumGetCString(code), cancelled_code) == 0;
+		recorded.broken = !isnull && strcmp(TextDatumGetCString(code), broken_code) == 0;
 	}
 	rest_probe(probe);
 	return recorded;

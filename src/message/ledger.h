@@ -55,6 +55,7 @@ struct Recorded {
 	int attempt_no; // 0 = none
 	core::Record state;
 	bool cancelled; // not by the worker: an operator ended the message
+	bool broken;    // an operator broke the lease
 };
 Recorded recorded_under(Call *call, const core::Uuid &id, const core::Uuid &token);
 
@@ -62,6 +63,7 @@ Recorded recorded_under(Call *call, const core::Uuid &id, const core::Uuid &toke
 Recorded recorded_end(Call *call, const core::Uuid &id);
 
 extern const char cancelled_code[];
+extern const char broken_code[];
 
 void append(Call *call, Attempt *const *attempts, int count);
 

@@ -14,6 +14,16 @@ lost_attempt(const PendingRow *row, int attempt_no, core::Record state, text *by
 	return attempt;
 }
 
+void
+free_lost_lease(PendingRow *row, const Queue *queue)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int64 delay_us = queue != nullptr ? queue->repair_delay_us : 0;
+
+	clear_lease(row);
+	row->next_attempt_at = delay_us > 0 ? later_or_last(now, delay_us) : Min(row->next_attempt_at, now);
+}
+
 Recovery
 end_used_up(Call *call, PendingRow *row, text *by)
 {

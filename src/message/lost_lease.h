@@ -23,6 +23,9 @@ enum class Recovery {
 template <typename Next>
 Recovery recover_expired(Call *call, PendingRow *row, text *by, const Next &next, Attempt *attempt);
 
+// Due after the queue's repair_delay. Without a delay the message keeps its place among those that are due.
+void free_lost_lease(PendingRow *row, const Queue *queue);
+
 // Ends an unleased row whose attempts have used up its ceiling. skipped when they have
 // not: the cached count is only a reason to ask the ledger.
 Recovery end_used_up(Call *call, PendingRow *row, text *by);

@@ -85,17 +85,29 @@ check_message(const Message *message)
 						errmsg("headers must be a JSON object, not %s",
 							   shown(cstring_to_text(JsonbToCString(nullptr, &message->headers->root,
 																	static_cast<int>(VARSIZE(message->headers))))))));
-	if (message->priority < 0 || message->priority > greatest_priority)
+	check_priority(message->priority);
+	if (message->has_deliver_at)
+		check_due_time(message->deliver_at, "deliver_at");
+}
+
+void
+check_priority(int priority)
+{
+	if (priority < 0 || priority > greatest_priority)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("priority must be between 0 and %d, not %d", greatest_priority, message->priority)));
-	if (message->has_deliver_at && TIMESTAMP_NOT_FINITE(message->deliver_at))
+						errmsg("priority must be between 0 and %d, not %d", greatest_priority, priority)));
+}
+
+void
+check_due_time(TimestampTz time, const char *name)
+{
+	if (TIMESTAMP_NOT_FINITE(time))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("deliver_at must be finite, not %s", timestamptz_to_str(message->deliver_at))));
-	if (message->has_deliver_at && message->deliver_at > later_or_last(GetCurrentTimestamp(), max_delay_us()))
+						errmsg("%s must be finite, not %s", name, timestamptz_to_str(time))));
+	if (time > later_or_last(GetCurrentTimestamp(), max_delay_us()))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("deliver_at must not be later than outbox.max_delay from now: %s",
-						timestamptz_to_str(message->deliver_at)),
+				 errmsg("%s must not be later than outbox.max_delay from now: %s", name, timestamptz_to_str(time)),
 				 errdetail("outbox.max_delay is %s.", GetConfigOptionByName("outbox.max_delay", nullptr, false))));
 }
 

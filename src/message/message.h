@@ -41,6 +41,9 @@ struct Message {
 
 // Range and form of what a producer gave: 22023.
 void check_message(const Message *message);
+// Of these alone. name: the argument's.
+void check_priority(int priority);
+void check_due_time(TimestampTz time, const char *name);
 
 // What the queue refuses of it by itself, without its validator: 22023.
 void check_payload_kind(const Queue *queue, const Message *message);

@@ -41,6 +41,7 @@ load(Table *table, TupleTableSlot *slot, MemoryContext context)
 	row->tid = slot->tts_tid;
 	row->id = to_uuid(value(outbox_id));
 	row->queue = DatumGetTextPP(value(queue));
+	row->priority = DatumGetInt16(value(priority));
 	row->attempt_count = DatumGetInt32(value(attempt_count));
 	row->max_attempts = is_null(max_attempts) ? 0 : DatumGetInt32(value(max_attempts));
 	row->next_attempt_at = DatumGetTimestampTz(value(next_attempt_at));
@@ -123,10 +124,9 @@ loaded_entry(Table *table, const PendingRow *row)
 }
 
 Entry
-changed_entry(Table *table, const PendingRow *row)
+changed_entry(const PendingRow *row)
 {
-	return {row->queue, DatumGetInt16(row->values[table->attno[pending_col::priority] - 1]), row->next_attempt_at,
-			row->leased, row->lease_expires_at};
+	return {row->queue, row->priority, row->next_attempt_at, row->leased, row->lease_expires_at};
 }
 
 } // namespace
@@ -142,6 +142,7 @@ store(Call *call, PendingRow *row, Wait wait)
 
 	memcpy(slot->tts_values, row->values, natts * sizeof(Datum));
 	memcpy(slot->tts_isnull, row->nulls, natts * sizeof(bool));
+	set(table, slot, priority, Int16GetDatum(static_cast<int16>(row->priority)));
 	set(table, slot, attempt_count, Int32GetDatum(row->attempt_count));
 	set(table, slot, next_attempt_at, TimestampTzGetDatum(row->next_attempt_at));
 	if (row->leased)
@@ -160,7 +161,7 @@ store(Call *call, PendingRow *row, Wait wait)
 	if (changed == Changed::done)
 	{
 		note_removed(loaded_entry(table, row));
-		note_made(changed_entry(table, row));
+		note_made(changed_entry(row));
 	}
 	if (changed == Changed::done && row->leased)
 		note_expiry(row->lease_expires_at);

@@ -18,6 +18,7 @@ struct PendingRow {
 	bool *nulls;
 	core::Uuid id;
 	text *queue;
+	int priority;
 	int attempt_count;
 	int max_attempts; // 0 = the queue's
 	TimestampTz next_attempt_at;

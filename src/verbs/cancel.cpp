@@ -34,9 +34,7 @@ try_cancel(Call *call, const core::Uuid &id, text *reason, bool force, text *by,
 	Changed changed;
 
 	if (row == nullptr)
-		ereport(ERROR,
-				(errcode(ERRCODE_OUTBOX_NOT_PENDING), errmsg("NOT_PENDING: message %s is not pending", shown(id)),
-				 errdetail("It has ended already, or there is no such message.")));
+		raise_not_pending(id);
 	state = state_now(row);
 	if (state == core::State::leased && !force)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),

@@ -143,17 +143,6 @@ gather_whole_expiries(Call *call, RepairScan *scan, Probe *probe)
 	return found;
 }
 
-// Without a delay the message keeps its place among those that are due.
-void
-free_row(PendingRow *row, const Queue *queue)
-{
-	TimestampTz now = GetCurrentTimestamp();
-	int64 delay_us = queue != nullptr ? queue->repair_delay_us : 0;
-
-	clear_lease(row);
-	row->next_attempt_at = delay_us > 0 ? later_or_last(now, delay_us) : Min(row->next_attempt_at, now);
-}
-
 void
 report_left(const RepairScan *scan, const core::Uuid &id, const char *why, int sqlstate)
 {
@@ -191,7 +180,7 @@ repair_one(Call *call, const RepairScan *scan, Repaired *lease)
 
 	if (scan->cautious)
 		check_is_complete(call, &row);
-	recovery = recover_expired(call, &row, scan->by, free_row, &lease->attempt);
+	recovery = recover_expired(call, &row, scan->by, free_lost_lease, &lease->attempt);
 	if (recovery != Recovery::skipped)
 		note_count(row.queue, Counter::repaired);
 	return recovery;

@@ -20,8 +20,8 @@ $$;
 -- Every function there is, each with one signature. The last five serve views and tables.
 SELECT results_eq(
 	$$SELECT proname::text COLLATE "C", count(*) FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace GROUP BY 1 ORDER BY 1$$,
-	$$SELECT name COLLATE "C", 1::bigint FROM unnest(ARRAY['alter_queue', 'backoff', 'cancel', 'check', 'check_rows', 'claim', 'complete', 'complete_and_claim', 'complete_batch', 'create_queue', 'drop_queue',
-		'acknowledge_dead', 'last_attempt', 'message_body', 'message_facts', 'queue_status', 'enqueue', 'enqueue_and_claim', 'enqueue_batch', 'lost_messages', 'maintain', 'pause', 'release', 'renew', 'repair_expired_leases', 'replay', 'restore_pending', 'resume', 'set_retention', 'state_diagram',
+	$$SELECT name COLLATE "C", 1::bigint FROM unnest(ARRAY['alter_queue', 'backoff', 'break_lease', 'cancel', 'check', 'check_rows', 'claim', 'complete', 'complete_and_claim', 'complete_batch', 'create_queue', 'drop_queue',
+		'acknowledge_dead', 'last_attempt', 'message_body', 'message_facts', 'queue_status', 'enqueue', 'enqueue_and_claim', 'enqueue_batch', 'lost_messages', 'maintain', 'pause', 'release', 'renew', 'repair_expired_leases', 'replay', 'reschedule', 'restore_pending', 'resume', 'set_retention', 'state_diagram',
 		'prometheus', 'reset_stats', 'take_number', 'wait_for_work', 'queue_stats', 'worker_status', 'append_only', 'key_digest', 'merge_queue', 'pending_changed']) name ORDER BY 1$$,
 	'the functions, one signature each');
 

@@ -57,6 +57,8 @@ BEGIN
 		('resume', $v$SELECT outbox.resume('default')$v$),
 		('drop_queue', $v$SELECT outbox.drop_queue('made by ' || current_user)$v$),
 		('cancel', $v$SELECT outbox.cancel('00000000-0000-7000-8000-000000000000', 'r')$v$),
+		('break_lease', $v$SELECT outbox.break_lease('00000000-0000-7000-8000-000000000000', 'r')$v$),
+		('reschedule', $v$SELECT outbox.reschedule('00000000-0000-7000-8000-000000000000', now())$v$),
 		('replay', $v$SELECT outbox.replay('00000000-0000-7000-8000-000000000000')$v$),
 		('take_number', $v$SELECT outbox.take_number('default', 'k')$v$),
 		('lost_messages', $v$SELECT outbox.lost_messages()$v$),
