@@ -229,7 +229,7 @@ announce_to_worker(pg_atomic_uint64 *earliest, TimestampTz time)
 }
 
 void
-tell_of(const Note *note, TimestampTz now)
+tell_worker_of(const Note *note, TimestampTz now)
 {
 	QueueSlot *slot = note->ref.slot;
 
@@ -265,7 +265,7 @@ tell_worker()
 	{
 		if (note->counts[static_cast<int>(Counter::enqueued)] != 0 && OidIsValid(notes.written))
 			pg_atomic_write_u32(&notes.database->written, notes.written);
-		tell_of(note, now);
+		tell_worker_of(note, now);
 	}
 	announce_to_worker(&notes.database->expires_at, notes.expires_at);
 }

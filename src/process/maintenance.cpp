@@ -293,7 +293,7 @@ forget_lapsed_keys(DatabaseSlot *slot)
 }
 
 void
-count()
+count_again()
 {
 	ErrorData *error = as_owner(count_queues, InUse::not_required);
 	const char *trouble = fault(error);
@@ -324,7 +324,7 @@ OUTBOX_PROCESS(outbox_maintenance_main)
 	retire_pairs(slot);
 	forget_lapsed_keys(slot);
 	pgstat_report_activity(STATE_RUNNING, "counting what the queues hold");
-	count();
+	count_again();
 	proc_exit(0);
 }
 

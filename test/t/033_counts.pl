@@ -65,6 +65,13 @@ $node->safe_psql('postgres', 'VACUUM outbox.pending');
 is($node->safe_psql('postgres', q{SET outbox.count_limit = 30; SELECT due_unleased_count, scheduled_count, counts FROM outbox.status WHERE queue = 'a'}),
 	'5|65|kept', 'few are due, many scheduled');
 
+# What no commit tells of, as a restore of dead letters, is noticed by who reads more than is kept.
+$node->safe_psql('postgres', q{INSERT INTO outbox.dead (outbox_id, queue, died_at) SELECT gen_random_uuid(), 'a', now() FROM generate_series(1, 200)});
+is($node->safe_psql('postgres', q{SET outbox.count_limit = 100; SELECT dead_count, counts FROM outbox.status WHERE queue = 'a'}), '100|at least', 'more was read than is kept');
+wait_for_count();
+is($node->safe_psql('postgres', q{SET outbox.count_limit = 100; SELECT dead_count, counts FROM outbox.status WHERE queue = 'a'}), '230|kept', '... and is counted again');
+is_right('with all that was not told of');
+
 # ---------------------------------------------------------------- whatever is done
 
 # The worker does not count again for an hour: what is right now is so by the commits.
