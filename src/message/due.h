@@ -52,8 +52,8 @@ bool has_due(Call *call, const Queue *queue);
 // when there is none. Where many dead entries lie, a time before which there is none.
 TimestampTz next_due_after(Call *call, const Queue *queue, TimestampTz after);
 
-// Looks on, entry by entry, for live rows below the floors, which no commit told of; how far
-// it came it remembers. Lowers the floor to the first that it finds.
+// Looks on, entry by entry, for live rows below the floors that no commit announced, and remembers
+// its position. Lowers the floor to the first that it finds.
 void sweep_due(Call *call, const Queue *queue);
 
 } // namespace outbox

@@ -45,7 +45,7 @@ void check_message(const Message *message);
 void check_priority(int priority);
 void check_due_time(TimestampTz time, const char *name);
 
-// What the queue refuses of it by itself, without its validator: 22023.
+// What the settings of the queue refuse, apart from its validator: 22023.
 void check_payload_kind(const Queue *queue, const Message *message);
 
 } // namespace outbox

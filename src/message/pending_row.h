@@ -1,10 +1,10 @@
 // One row of outbox.pending in hand: decoded, changed, written back.
 //
-// Guarantee: store() and remove() act on exactly the version that was loaded; when
-// somebody changed the row since, they say so and nothing has happened. All that was
+// Guarantee: store() and remove() act on exactly the version that was loaded; if
+// the row has changed since, they report it and change nothing. All that was
 // concluded from the loaded version, and read from the ledger after it, still holds
-// when they succeed: whoever appends to a message's ledger changes its pending row in
-// the same transaction.
+// when they succeed: a transaction that appends to a message's ledger also changes its pending
+// row.
 #pragma once
 
 #include "rows/probe.h"

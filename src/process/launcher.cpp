@@ -108,7 +108,7 @@ list_databases()
 	table_close(rel, AccessShareLock);
 }
 
-// The list of before serves until the next try.
+// The previous list is used until the next try.
 void
 list_failed(const ErrorData *error)
 {

@@ -1,7 +1,7 @@
 // What is counted, and what the background processes say of themselves, as SQL sees it:
 // the functions under the views outbox.stats and outbox.workers.
 //
-// Guarantees: reading takes one shared lock and waits for nobody's work; without shared
+// Guarantees: reading takes one shared lock and does not wait for other work; without shared
 // memory there are no counts, and the view of workers says that nothing is loaded.
 // Counters only grow until they are reset, by queue and all at once.
 
