@@ -5,6 +5,9 @@
 // their digests, before any is inserted. Keys of items that have only one are looked up
 // when they are inserted, under the same lock. If a key of an item with two is taken
 // between the two steps, the inserted rows are withdrawn and all keys are looked up again.
+//
+// Free keys are inserted several at a time, under the locks of all of them. These are taken
+// in the order of the digests, and none is held while waiting for a transaction.
 
 #include "message/idempotency.h"
 
@@ -17,6 +20,9 @@
 namespace outbox {
 
 namespace {
+
+// Few enough for the shared lock table, many enough for one insertion to serve them.
+constexpr int keys_at_a_time = 16;
 
 enum class Standing { unknown, free, known };
 
@@ -50,7 +56,7 @@ struct Batch {
 	Key **of_item[2]; // the item's keys, or nullptr
 	Table *table;
 	Probe probe;
-	TupleTableSlot *row;
+	TupleTableSlot *rows[keys_at_a_time];
 };
 
 Digest
@@ -190,21 +196,37 @@ resolve(Batch *batch)
 	}
 }
 
+void
+write_keys(Batch *batch, Key *const *keys, int count)
+{
+	using namespace idempotency_keys_col;
+
+	for (int i = 0; i < count; i++)
+	{
+		TupleTableSlot **row = &batch->rows[i];
+
+		if (*row == nullptr)
+			*row = new_row(batch->table);
+		set(batch->table, *row, digest, digest_datum(keys[i]->digest));
+		set_text(batch->table, *row, idempotency_keys_col::queue, batch->queue);
+		set(batch->table, *row, outbox_id, from_uuid(batch->items[keys[i]->owner].id));
+	}
+	insert_rows(batch->table, batch->rows, count);
+	for (int i = 0; i < count; i++)
+	{
+		keys[i]->tid = batch->rows[i]->tts_tid;
+		keys[i]->inserted = true;
+	}
+}
+
 // False when its lapsed row is changing, or has changed, in other hands: maintenance deletes
 // such rows too.
 bool
 insert_key(Batch *batch, Key *key)
 {
-	using namespace idempotency_keys_col;
-
 	if (key->lapsed && delete_row(batch->table, &key->lapsed_tid, Wait::never) != Changed::done)
 		return false;
-	set(batch->table, batch->row, digest, digest_datum(key->digest));
-	set_text(batch->table, batch->row, idempotency_keys_col::queue, batch->queue);
-	set(batch->table, batch->row, outbox_id, from_uuid(batch->items[key->owner].id));
-	insert_rows(batch->table, &batch->row, 1);
-	key->tid = batch->row->tts_tid;
-	key->inserted = true;
+	write_keys(batch, &key, 1);
 	return true;
 }
 
@@ -226,18 +248,65 @@ insert_owned_key(Batch *batch, Key *key)
 	}
 }
 
+// Locks a key of which there is no row at all. False, and not locked, when there is one.
+bool
+lock_if_free(Batch *batch, const Key *key, KeyLock *held)
+{
+	ScanKeyData scan_key;
+
+	key_equals(&scan_key, primary_index(batch->table), 1, F_BYTEAEQ, digest_datum(key->digest));
+	start_probe(&batch->probe, &scan_key, 1);
+	lock_key(held, batch->table->rel, key->digest.bytes, sizeof(key->digest.bytes));
+	if (!next_row(&batch->probe))
+		return true;
+	rest_probe(&batch->probe);
+	unlock_key(held);
+	return false;
+}
+
+// The first of the keys, as many as are free. How many these were.
+int
+insert_free_keys(Batch *batch, Key *const *keys, int count)
+{
+	KeyLock held[keys_at_a_time];
+	int n = 0;
+
+	CHECK_FOR_INTERRUPTS();
+	while (n < count && lock_if_free(batch, keys[n], &held[n]))
+		n++;
+	if (n > 0)
+		write_keys(batch, keys, n);
+	for (int i = 0; i < n; i++)
+		unlock_key(&held[i]);
+	return n;
+}
+
 // False when a key that was looked at first, and was free, has been taken meanwhile.
 bool
 insert_owned_keys(Batch *batch)
 {
-	for (int i = 0; i < batch->nkeys; i++)
-	{
-		Key *key = &batch->keys[i];
+	Key **owned = static_cast<Key **>(palloc(sizeof(Key *) * static_cast<Size>(batch->nkeys)));
+	bool kept = true;
+	bool new_ones = true; // a repeated batch is not looked up twice
+	int count = 0;
 
-		if (key->owner >= 0 && !insert_owned_key(batch, key) && key->look_first)
-			return false;
+	for (int i = 0; i < batch->nkeys; i++)
+		if (batch->keys[i].owner >= 0)
+			owned[count++] = &batch->keys[i];
+	for (int done = 0; kept && done < count;)
+	{
+		int most = Min(count - done, keys_at_a_time);
+		int n = new_ones ? insert_free_keys(batch, owned + done, most) : 0;
+
+		done += n;
+		if (n == most)
+			continue;
+		new_ones = insert_owned_key(batch, owned[done]);
+		kept = new_ones || !owned[done]->look_first;
+		done++;
 	}
-	return true;
+	pfree(owned);
+	return kept;
 }
 
 void
@@ -288,7 +357,6 @@ remember_keys(Call *call, const text *queue, Keyed *items, int count)
 	if (batch.nkeys > 0)
 	{
 		batch.table = open(call, idempotency_keys_shape, inserts | deletes);
-		batch.row = new_row(batch.table);
 		begin_probe(&batch.probe, batch.table, primary_index(batch.table), 1);
 		for (;;)
 		{
@@ -299,7 +367,9 @@ remember_keys(Call *call, const text *queue, Keyed *items, int count)
 			withdraw(&batch);
 		}
 		end_probe(&batch.probe);
-		ExecDropSingleTupleTableSlot(batch.row);
+		for (TupleTableSlot *row : batch.rows)
+			if (row != nullptr)
+				ExecDropSingleTupleTableSlot(row);
 		close_table(batch.table);
 	}
 	else
