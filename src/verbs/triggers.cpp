@@ -22,25 +22,28 @@ namespace {
 bool
 read_entry(Relation rel, HeapTuple tuple, Entry *entry)
 {
+	TupleDesc desc = RelationGetDescr(rel);
 	bool all_there = true;
-	auto value = [&](const char *column, bool *isnull) {
-		int number = SPI_fnumber(RelationGetDescr(rel), column);
+	auto value = [&](int column, bool *isnull) {
+		int number = SPI_fnumber(desc, pending_shape.columns[column]);
 
 		*isnull = true;
-		return number > 0 ? heap_getattr(tuple, number, RelationGetDescr(rel), isnull) : static_cast<Datum>(0);
+		if (number > 0 && TupleDescAttr(desc, number - 1)->atttypid == pending_shape.types[column])
+			return heap_getattr(tuple, number, desc, isnull);
+		return static_cast<Datum>(0);
 	};
-	auto required = [&](const char *column) {
+	auto required = [&](int column) {
 		bool isnull;
 		Datum datum = value(column, &isnull);
 
 		all_there &= !isnull;
 		return datum;
 	};
-	Datum queue = required("queue");
-	Datum priority = required("priority");
-	Datum next_attempt = required("next_attempt_at");
+	Datum queue = required(pending_col::queue);
+	Datum priority = required(pending_col::priority);
+	Datum next_attempt = required(pending_col::next_attempt_at);
 	bool unleased;
-	Datum expiry = value("lease_expires_at", &unleased);
+	Datum expiry = value(pending_col::lease_expires_at, &unleased);
 
 	if (!all_there)
 		return false;
