@@ -19,7 +19,7 @@ GRANT USAGE ON SEQUENCE t.written TO outbox_owner;
 \set show_written 'SELECT last_value AS written FROM t.written; ALTER SEQUENCE t.written RESTART'
 SELECT outbox.create_queue('n', ordering => 'numbered');
 
--- Idempotency keys, alone and together with an event_id; numbers.
+-- Idempotency keys, which are written 16 at a time, alone and together with an event_id; numbers.
 ALTER TABLE outbox.idempotency_keys :cancels;
 SELECT count(*) FROM outbox.enqueue_batch('default', (SELECT jsonb_agg(jsonb_build_object('event_type', 'e', 'payload', g, 'idempotency_key', 'k' || g)) FROM generate_series(1, 100) g));
 :show_written;
