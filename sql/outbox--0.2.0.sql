@@ -1027,6 +1027,13 @@ No arguments. Errors: 55000 as outbox.queue_status. Takes no lock but those of r
 
 ---------------------------------------------------------------- check
 
+CREATE FUNCTION outbox.table_problems(relation regclass, shape text) RETURNS TABLE (sqlstate text, problem text)
+LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'outbox_table_problems';
+COMMENT ON FUNCTION outbox.table_problems(regclass, text) IS
+$$Of check(): what keeps the functions from working on a table.
+relation: the table. shape: which table of the install script it should be like. sqlstate: of the error that the functions raise; NULL = they work all the same.
+Errors: 22023 an unknown shape. Locks: ACCESS SHARE. Cost: reads catalogs.$$;
+
 CREATE FUNCTION outbox.check_rows()
 RETURNS TABLE (severity text, object text, problem text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
@@ -1112,53 +1119,13 @@ BEGIN ATOMIC
 		VALUES ('outbox.pending'::regclass::oid, 'outbox.append_only()'::regprocedure, 2 | 32, 'TRUNCATE'),
 			('outbox.pending'::regclass::oid, 'outbox.pending_changed()'::regprocedure, 1 | 4 | 8 | 16, 'INSERT, UPDATE and DELETE'),
 			('outbox.queues'::regclass::oid, 'outbox.merge_queue()'::regprocedure, 1 | 2 | 4, 'INSERT')
-	), wanted_indexes(oid, is_unique, what, definition) AS (
-		SELECT l.oid, true, 'primary key', '(outbox_id)'
-		FROM leaves l WHERE l.parent = 'outbox.messages'::regclass
+	), wanted_tables(oid, shape) AS (
+		SELECT l.oid, p.relname::text FROM leaves l JOIN pg_class p ON p.oid = l.parent
 		UNION ALL
-		SELECT l.oid, true, 'primary key', '(outbox_id, attempt_no)'
-		FROM leaves l WHERE l.parent = 'outbox.attempts'::regclass
-		UNION ALL
-		SELECT l.oid, true, l.relname || '_one_terminal_per_outbox',
-			$$(outbox_id) WHERE (state = ANY (ARRAY['DISPATCHED'::outbox.attempt_state, 'FAILED'::outbox.attempt_state]))$$
-		FROM leaves l WHERE l.parent = 'outbox.attempts'::regclass
-		UNION ALL
-		SELECT l.oid, false, l.relname || '_failed', $$(outbox_id) WHERE (state = 'FAILED'::outbox.attempt_state)$$
-		FROM leaves l WHERE l.parent = 'outbox.attempts'::regclass
-		UNION ALL
-		VALUES ('outbox.pending'::regclass::oid, true, 'primary key', '(outbox_id)'),
-			('outbox.pending'::regclass::oid, false, 'pending_due',
-				'(queue, priority DESC, GREATEST(next_attempt_at, lease_expires_at))'),
-			('outbox.pending'::regclass::oid, false, 'pending_lease',
-				'(lease_expires_at, claimed_by) WHERE ((claimed_by IS NOT NULL) OR (claimed_at IS NOT NULL) OR (lease_expires_at IS NOT NULL))'),
-			('outbox.pending'::regclass::oid, true, 'pending_key_sequence',
-				'(outbox.key_digest(queue, partition_key), sequence_id) WHERE (sequence_id IS NOT NULL)'),
-			('outbox.queues'::regclass::oid, true, 'primary key', '(queue)'),
-			('outbox.idempotency_keys'::regclass::oid, true, 'primary key', '(digest)'),
-			('outbox.key_numbers'::regclass::oid, true, 'primary key', '(digest, upto)'),
-			('outbox.replays'::regclass::oid, true, 'primary key', '(outbox_id)'),
-			('outbox.dead'::regclass::oid, true, 'primary key', '(outbox_id)'),
-			('outbox.dead'::regclass::oid, false, 'dead_open', '(queue) WHERE (acknowledged_at IS NULL)'),
-			('outbox.retired_numbers'::regclass::oid, true, 'primary key', '(outbox_id)'),
-			('outbox.retention'::regclass::oid, true, 'primary key', '(one)')
-	), wanted_checks(oid, name, definition) AS (
-		SELECT l.oid, n.name, n.definition
-		FROM leaves l CROSS JOIN (VALUES
-			('attempts_number', '(attempt_no >= 1)'),
-			('attempts_completed_at', $$((completed_at IS NOT NULL) = (state = ANY (ARRAY['DISPATCHED'::outbox.attempt_state, 'FAILED'::outbox.attempt_state])))$$)
-			) n(name, definition)
-		WHERE l.parent = 'outbox.attempts'::regclass
-		UNION ALL
-		SELECT l.oid, 'messages_one_payload', '((payload IS NULL) <> (payload_bytes IS NULL))'
-		FROM leaves l WHERE l.parent = 'outbox.messages'::regclass
-		UNION ALL
-		VALUES ('outbox.pending'::regclass::oid, 'pending_lease_is_whole',
-			'(num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) = ANY (ARRAY[0, 4]))'),
-			('outbox.pending'::regclass::oid, 'pending_priority', '((priority >= 0) AND (priority <= 15))'),
-			('outbox.pending'::regclass::oid, 'pending_times_are_finite',
-				'(isfinite(next_attempt_at) AND isfinite(created_at) AND isfinite(claimed_at) AND isfinite(lease_expires_at))'),
-			('outbox.dead'::regclass::oid, 'dead_acknowledgement_is_whole',
-				'(num_nulls(acknowledged_at, acknowledged_by, reason) = ANY (ARRAY[0, 3]))')
+		SELECT c.oid, c.relname::text
+		FROM pg_class c
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r'
+			AND c.relname IN ('queues', 'pending', 'idempotency_keys', 'key_numbers', 'replays', 'dead', 'retired_numbers')
 	), grants(object, owner, acl, is_core) AS (
 		SELECT o.oid::regclass::text, o.relowner, o.relacl, o.is_core FROM ours o
 		UNION ALL
@@ -1190,9 +1157,10 @@ BEGIN ATOMIC
 		WHERE t.tgrelid = w.oid AND t.tgfoid = w.function AND t.tgenabled = 'A' AND t.tgtype = w.bits
 			AND t.tgqual IS NULL AND t.tgattr = ''::int2vector AND t.tgparentid = 0)
 	UNION ALL
-	SELECT 'error', f.oid::regprocedure::text, 'is not the library''s: its triggers guard nothing'
+	SELECT 'error', f.oid::regprocedure::text, 'is not the library''s: ' || CASE f.proname WHEN 'key_digest' THEN 'the outbox makes other digests' ELSE 'its triggers guard nothing' END
 	FROM pg_proc f JOIN pg_language l ON l.oid = f.prolang
-	WHERE f.oid IN ('outbox.append_only()'::regprocedure, 'outbox.merge_queue()'::regprocedure, 'outbox.pending_changed()'::regprocedure)
+	WHERE f.oid IN ('outbox.append_only()'::regprocedure, 'outbox.merge_queue()'::regprocedure, 'outbox.pending_changed()'::regprocedure,
+			'outbox.key_digest(text, text)'::regprocedure)
 		AND (l.lanname <> 'c' OR f.prosrc <> 'outbox_' || f.proname)
 	UNION ALL
 	SELECT DISTINCT 'error', o.oid::regclass::text,
@@ -1214,15 +1182,8 @@ BEGIN ATOMIC
 	SELECT 'error', o.oid::regclass::text, 'row level security' || CASE WHEN o.is_core THEN ': functions that meet it refuse to work' ELSE '' END
 	FROM ours o WHERE o.relrowsecurity
 	UNION ALL
-	SELECT 'error', o.oid::regclass::text, 'the constraint ' || c.relname || ' is deferrable or excludes: functions that meet it refuse to work'
-	FROM ours o JOIN pg_index x ON x.indrelid = o.oid JOIN pg_class c ON c.oid = x.indexrelid
-	WHERE o.is_core AND (NOT x.indimmediate OR x.indisexclusion)
-	UNION ALL
 	SELECT 'error', o.oid::regclass::text, 'is UNLOGGED: a crash empties it'
 	FROM ours o WHERE o.relpersistence = 'u'
-	UNION ALL
-	SELECT 'error', l.oid::regclass::text, 'is a partition but not an ordinary table'
-	FROM leaves l WHERE l.relkind <> 'r'
 	UNION ALL
 	SELECT 'error', 'type outbox.attempt_state', 'has the state ' || quote_literal(e.enumlabel) || ', which is none of a finished try'
 	FROM pg_enum e
@@ -1251,24 +1212,12 @@ BEGIN ATOMIC
 	JOIN pg_roles r ON r.oid = a.grantee AND NOT r.rolsuper
 	JOIN pg_roles w ON w.oid <> r.oid AND (w.rolsuper OR w.rolname = 'pg_write_all_data') AND pg_has_role(r.oid, w.oid, 'MEMBER')
 	UNION ALL
-	SELECT 'error', w.oid::regclass::text, 'no valid ' || w.what || ' ' || w.definition
-	FROM wanted_indexes w
-	WHERE NOT EXISTS (
-		SELECT 1 FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
-		WHERE x.indrelid = w.oid AND x.indisvalid AND x.indisready AND x.indimmediate AND x.indisunique = w.is_unique
-			AND CASE w.what WHEN 'primary key' THEN x.indisprimary ELSE c.relname = w.what END
-			AND strpos(pg_get_indexdef(x.indexrelid), 'USING btree ' || split_part(w.definition, ' WHERE ', 1)) > 0
-			AND coalesce(pg_get_expr(x.indpred, x.indrelid), '') = split_part(w.definition, ' WHERE ', 2))
-	UNION ALL
-	SELECT 'error', w.oid::regclass::text, 'no valid constraint ' || w.name || ' CHECK ' || w.definition
-	FROM wanted_checks w
-	WHERE NOT EXISTS (
-		SELECT 1 FROM pg_constraint k
-		WHERE k.conrelid = w.oid AND k.conname = w.name AND k.contype = 'c' AND k.convalidated AND pg_get_expr(k.conbin, k.conrelid) = w.definition)
+	SELECT 'error', w.oid::regclass::text, p.problem
+	FROM wanted_tables w, outbox.table_problems(w.oid, w.shape) p
 	UNION ALL
 	SELECT 'error', o.oid::regclass::text, 'no valid primary key'
 	FROM ours o
-	WHERE NOT o.is_core AND o.relkind = 'r'
+	WHERE (NOT o.is_core OR o.relname = 'retention') AND o.relkind = 'r'
 		AND NOT EXISTS (SELECT 1 FROM pg_index x WHERE x.indrelid = o.oid AND x.indisprimary AND x.indisvalid)
 	UNION ALL
 	SELECT 'error', l.oid::regclass::text, 'no partition of ' || CASE WHEN l.parent = 'outbox.messages'::regclass THEN 'outbox.attempts' ELSE 'outbox.messages' END || ' has the same bounds'

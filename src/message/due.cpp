@@ -120,7 +120,7 @@ begin_due_scan(DueScan *scan, Call *call, const Queue *queue)
 	memset(scan, 0, sizeof(*scan));
 	scan->call = call;
 	scan->queue = queue;
-	scan->index = named_index(table, "pending_due");
+	scan->index = own_index(table, pending_index::due);
 	scan->level = PG_INT16_MAX;
 	scan->ref = queue_ref(text_to_cstring(queue->name));
 	begin_probe(&scan->probe, table, scan->index, 4);

@@ -28,20 +28,14 @@ state_oid(Call *call, core::Record state)
 	return *oid;
 }
 
-Relation
-index_ending_in(Table *table, const char *suffix)
-{
-	return named_index(table, psprintf("%s%s", RelationGetRelationName(table->rel), suffix));
-}
-
 bool
 has_terminal(Table *leaf, const core::Uuid &id)
 {
-	Relation index = index_ending_in(leaf, "_one_terminal_per_outbox");
+	Relation index = own_index(leaf, attempts_index::one_terminal_per_outbox);
 	Probe probe;
 	bool found;
 
-	begin_id_probe(&probe, leaf, index, id);
+	begin_id_probe(&probe, leaf->rel, index, id);
 	found = next_settled(&probe, ForwardScanDirection);
 	end_probe(&probe);
 	return found;

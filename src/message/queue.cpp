@@ -34,7 +34,7 @@ decode(Table *table, TupleTableSlot *slot)
 	bool isnull;
 	Datum max_attempts = table->get(slot, queues_col::max_attempts, &isnull);
 	auto us = [&](int column) {
-		return interval_us(DatumGetIntervalP(table->get(slot, column, &isnull)), table->shape->columns[column]);
+		return interval_us(DatumGetIntervalP(table->get(slot, column, &isnull)), table->shape->columns[column].name);
 	};
 
 	queue->max_attempts = isnull ? 0 : DatumGetInt32(max_attempts);

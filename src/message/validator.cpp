@@ -4,6 +4,8 @@
 
 #include "message/validator.h"
 
+#include "server/settings.h"
+
 namespace outbox {
 
 namespace {

@@ -2,7 +2,6 @@
 
 #include "rows/call.h"
 
-#include "rows/index_code.h"
 #include "rows/known_table.h"
 #include "rows/probe.h"
 
@@ -32,26 +31,10 @@ act_as_owner(const Call *call)
 	SetUserIdAndSecContext(owner, call->caller_context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
 }
 
-// A function in a CHECK, a default or an index expression may look names up: they must
-// not be the caller's, who would run code as the owner. Names are looked up as soon as an
-// index is opened, since functions in SQL are written out into its expressions.
 Table *
 wrap(Call *call, const Shape &shape, Relation rel, int access)
 {
-	const KnownTable *known = access == reads ? nullptr : known_table(RelationGetRelid(rel));
-	Table *table;
-
-	if (access == reads || known != nullptr || call->guc_level != 0)
-		return wrap_table(shape, rel, access, known, call->estate);
-	call->guc_level = pin_search_path();
-	prepare_domains_anew();
-	table = wrap_table(shape, rel, access, nullptr, call->estate);
-	if (!has_foreign_parts(table))
-	{
-		AtEOXact_GUC(true, call->guc_level);
-		call->guc_level = 0;
-	}
-	return table;
+	return wrap_table(shape, rel, access, call->estate);
 }
 
 // Index of the bound that is at or below the id, -1 for none.
@@ -73,14 +56,6 @@ bound_below(PartitionBoundInfo bounds, const core::Uuid &id)
 			high = middle - 1;
 	}
 	return low;
-}
-
-// The extension was dropped, and perhaps made anew, in the middle of this call.
-[[noreturn]] void
-parent_is_gone(Oid oid)
-{
-	ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("the outbox was dropped concurrently"),
-					errdetail("Its table with OID %u is gone.", oid), errhint("Try again.")));
 }
 
 bool
@@ -169,18 +144,6 @@ route(Oid parent, const core::Uuid &id, IdRange *range)
 	return leaf;
 }
 
-// Statement triggers, rules and row level security of a parent are not on its leaves.
-void
-refuse_parent(const Shape &parent, Oid oid, int access)
-{
-	Relation rel = RelationIdGetRelation(oid);
-
-	if (!RelationIsValid(rel))
-		parent_is_gone(oid);
-	refuse_what_is_passed_over(parent, rel, access);
-	RelationClose(rel);
-}
-
 LOCKMODE
 lock_for(int access)
 {
@@ -264,16 +227,6 @@ relation_oid(const char *name)
 	return oid;
 }
 
-int
-pin_search_path()
-{
-	int level = NewGUCNestLevel();
-
-	set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
-					  false);
-	return level;
-}
-
 Relation
 open_parent(const char *name)
 {
@@ -325,8 +278,6 @@ end_reading(Call *call)
 	if (call->queues_table != nullptr)
 		close_table(call->queues_table);
 	FreeExecutorState(call->estate);
-	if (call->guc_level != 0)
-		AtEOXact_GUC(true, call->guc_level);
 	SetUserIdAndSecContext(call->caller, call->caller_context);
 }
 
@@ -383,7 +334,7 @@ leaf_of(Call *call, const Shape &parent, const core::Uuid &id, int access)
 			return leaf->table;
 		}
 	if (access != reads)
-		refuse_parent(parent, parent_oid, access);
+		check_parent(parent, parent_oid, access);
 	rel = open_leaf(parent_oid, id, lock_for(access), &range);
 	leaf = static_cast<Leaf *>(palloc(sizeof(Leaf)));
 	*leaf = {call->leaves, &parent, wrap(call, parent, rel, access), range};

@@ -2,11 +2,8 @@
 //
 // Guarantees: begin_work refuses read-only transactions, recovery and parallel mode
 // before anything is opened; between begin_work and end_work everything runs as the
-// tables' owner in a security-restricted context, and where users made parts of a table
-// (a CHECK, a default, an index expression: somebody's code) with search_path pinned;
-// end_work makes what was written visible to the next command. After an ERROR the
-// transaction's abort undoes all of it: a Work owns nothing but palloc'ed memory and
-// counted references.
+// tables' owner in a security-restricted context; end_work makes what was written visible to the next command. After an
+// ERROR the transaction's abort undoes all of it: a Work owns nothing but palloc'ed memory and counted references.
 //
 // Partitions: hot code locks leaves, never a parent. A leaf is looked up in the
 // parent's bounds, locked, and looked up again: whatever changed in between is seen.
@@ -41,7 +38,6 @@ struct Call {
 	EState *estate;
 	Oid caller;
 	int caller_context;
-	int guc_level;   // of the pinned search_path, 0 = not pinned
 	TimestampTz now; // wall clock at begin_work
 	Table *pending_table;
 	Leaf *leaves;
@@ -63,9 +59,6 @@ void end_reading(Call *call);
 Oid relation_oid(const char *name);
 // A partitioned table, share-locked. 42P01 when it is gone, or goes while we wait.
 Relation open_parent(const char *name);
-// For somebody's code that is to run: what it looks up by bare names is not the caller's.
-// Returns the nest level that AtEOXact_GUC undoes.
-int pin_search_path();
 Table *pending(Call *call);
 Table *open(Call *call, const Shape &shape, int access);
 Table *open_as(Call *call, const Shape &shape, const char *name, int access);

@@ -2,7 +2,7 @@
 
 #include "rows/id_walk.h"
 
-#include "rows/call.h"
+#include "server/values.h"
 
 namespace outbox {
 
@@ -17,7 +17,7 @@ id_in_slot(const IdWalk *walk)
 {
 	bool isnull;
 
-	return to_uuid(walk->probe.table->get(walk->probe.slot, 0, &isnull));
+	return to_uuid(walk->table->get(walk->probe.slot, 0, &isnull));
 }
 
 // The next settled row, whosever it is.
@@ -51,6 +51,7 @@ begin_id_walk(IdWalk *walk, Table *table, const core::Uuid &first, const core::U
 	Relation index = primary_index(table);
 	ScanKeyData keys[2];
 
+	walk->table = table;
 	walk->entries = entries_an_id * count;
 	walk->over = false;
 	walk->tired = false;

@@ -11,11 +11,12 @@
 // A walk that stands on a page keeps it pinned: end it before anything is waited for.
 #pragma once
 
-#include "rows/probe.h"
+#include "rows/table.h"
 
 namespace outbox {
 
 struct IdWalk {
+	Table *table;
 	Probe probe;
 	int entries; // it still looks at
 	bool over;   // the last row was passed

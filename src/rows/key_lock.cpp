@@ -36,7 +36,7 @@ look_up_latched(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, 
 		// Here no key is latched: those who take many are interrupted between two of them.
 		CHECK_FOR_INTERRUPTS();
 		start_probe(probe, keys, nkeys);
-		lock_key(held, probe->table->rel, key, size);
+		lock_key(held, probe->heap, key, size);
 		found = next_row(probe, direction);
 		other = found ? (TransactionIdIsValid(probe->inserter()) ? probe->inserter() : probe->changer())
 					  : InvalidTransactionId;
@@ -46,7 +46,7 @@ look_up_latched(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, 
 		tid = probe->slot->tts_tid;
 		rest_probe(probe);
 		expect_no_pins();
-		XactLockTableWait(other, probe->table->rel, &tid, XLTW_InsertIndex);
+		XactLockTableWait(other, probe->heap, &tid, XLTW_InsertIndex);
 	}
 }
 

@@ -6,57 +6,61 @@ namespace outbox {
 
 namespace {
 
-// Leaves of the ledgers are many in a database that keeps them for years; a session that
-// meets more than that works the others out each time.
-constexpr long most_tables = 256;
+// Leaves of the ledgers are many in a database that keeps them for years.
+constexpr long most_tables = 1024;
+
+struct Remembered {
+	Oid rel; // key of the hash table
+	KnownTable *known;
+};
+
+struct Use {
+	MemoryContextCallback callback;
+	KnownTable *known;
+};
 
 HTAB *tables;
-bool some_outdated;
 
-// Outdated is any that might be: InvalidOid concerns all.
+// The table that is being looked at, and whether it changed meanwhile.
+Oid looked_at;
+bool changed_meanwhile;
+
+void
+free_unused(KnownTable *known)
+{
+	if (known->outdated && known->users == 0)
+		MemoryContextDelete(known->context);
+}
+
+void
+forget(Remembered *remembered)
+{
+	KnownTable *known = remembered->known;
+
+	hash_search(tables, &remembered->rel, HASH_REMOVE, nullptr);
+	known->outdated = true;
+	free_unused(known);
+}
+
+void
+forget_all()
+{
+	HASH_SEQ_STATUS all;
+
+	hash_seq_init(&all, tables);
+	while (auto *remembered = static_cast<Remembered *>(hash_seq_search(&all)))
+		forget(remembered);
+}
+
+// InvalidOid concerns all.
 void
 relation_changed(Datum, Oid rel)
 {
-	HASH_SEQ_STATUS all;
-	KnownTable *known;
-
-	if (OidIsValid(rel))
-	{
-		known = static_cast<KnownTable *>(hash_search(tables, &rel, HASH_FIND, nullptr));
-		if (known != nullptr)
-			known->outdated = some_outdated = true;
-		return;
-	}
-	hash_seq_init(&all, tables);
-	while ((known = static_cast<KnownTable *>(hash_seq_search(&all))) != nullptr)
-		known->outdated = some_outdated = true;
-}
-
-// An expression may have the old code of a function in it.
-void
-function_changed(Datum, int, uint32)
-{
-	relation_changed(0, InvalidOid);
-}
-
-void
-forget_outdated(XactEvent, void *)
-{
-	HASH_SEQ_STATUS all;
-	KnownTable *known;
-
-	if (!some_outdated)
-		return;
-	some_outdated = false;
-	hash_seq_init(&all, tables);
-	while ((known = static_cast<KnownTable *>(hash_seq_search(&all))) != nullptr)
-	{
-		if (!known->outdated)
-			continue;
-		if (known->estate != nullptr)
-			MemoryContextDelete(known->estate->es_query_cxt);
-		hash_search(tables, &known->rel, HASH_REMOVE, nullptr);
-	}
+	changed_meanwhile = changed_meanwhile || !OidIsValid(rel) || rel == looked_at;
+	if (!OidIsValid(rel))
+		forget_all();
+	else if (auto *remembered = static_cast<Remembered *>(hash_search(tables, &rel, HASH_FIND, nullptr)))
+		forget(remembered);
 }
 
 void
@@ -65,17 +69,98 @@ make_hash()
 	HASHCTL control = {};
 
 	control.keysize = sizeof(Oid);
-	control.entrysize = sizeof(KnownTable);
+	control.entrysize = sizeof(Remembered);
 	tables = hash_create("outbox tables", 16, &control, HASH_ELEM | HASH_BLOBS);
 	CacheRegisterRelcacheCallback(relation_changed, 0);
-	CacheRegisterSyscacheCallback(PROCOID, function_changed, 0);
-	RegisterXactCallback(forget_outdated, nullptr);
 }
 
-bool
-is_plain(const Table *table)
+KnownTable *
+find(Oid rel)
 {
-	return !has_foreign_parts(table) && table->nindexes == table->shape->nindexes;
+	const Remembered *remembered;
+
+	if (tables == nullptr)
+		make_hash();
+	remembered = static_cast<const Remembered *>(hash_search(tables, &rel, HASH_FIND, nullptr));
+	return remembered != nullptr ? remembered->known : nullptr;
+}
+
+void
+look_at(Oid rel)
+{
+	looked_at = rel;
+	changed_meanwhile = false;
+}
+
+KnownTable *
+blank()
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "outbox table", ALLOCSET_SMALL_SIZES);
+	KnownTable *known = static_cast<KnownTable *>(MemoryContextAllocZero(context, sizeof(KnownTable)));
+
+	known->context = context;
+	return known;
+}
+
+// From here on it is the session's.
+void
+remember(Oid rel, KnownTable *known)
+{
+	if (hash_get_num_entries(tables) >= most_tables)
+		forget_all();
+	MemoryContextSetParent(known->context, CacheMemoryContext);
+	known->outdated = changed_meanwhile;
+	if (!known->outdated)
+		static_cast<Remembered *>(hash_search(tables, &rel, HASH_ENTER, nullptr))->known = known;
+}
+
+void
+end_use(void *known)
+{
+	KnownTable *used = static_cast<KnownTable *>(known);
+
+	used->users--;
+	free_unused(used);
+}
+
+void
+begin_use(KnownTable *known, MemoryContext user)
+{
+	Use *use = static_cast<Use *>(MemoryContextAlloc(user, sizeof(Use)));
+
+	use->callback.func = end_use;
+	use->callback.arg = known;
+	known->users++;
+	MemoryContextRegisterResetCallback(user, &use->callback);
+}
+
+KnownTable *
+look_over(const Shape &shape, Relation rel, int access)
+{
+	MemoryContext trees = AllocSetContextCreate(CurrentMemoryContext, "outbox survey", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext previous = MemoryContextSwitchTo(trees);
+	KnownTable *known;
+	Layout layout;
+
+	look_at(RelationGetRelid(rel));
+	// What may not be written to is surveyed each time that it is read.
+	changed_meanwhile |= raise_first(survey(shape, rel, &layout), rel, access != reads);
+	MemoryContextSwitchTo(previous);
+	known = blank();
+	known->layout = layout;
+	known->layout.indexes = static_cast<Oid *>(
+		MemoryContextAlloc(known->context, sizeof(Oid) * static_cast<Size>(Max(layout.nindexes, 1))));
+	memcpy(known->layout.indexes, layout.indexes, sizeof(Oid) * static_cast<Size>(layout.nindexes));
+	MemoryContextDelete(trees);
+	return known;
+}
+
+void
+check_access(const Shape &shape, Relation rel, int access)
+{
+	raise_first(survey_access(shape, rel, access), rel, true);
+	if ((access & (updates | deletes)) != 0)
+		CheckCmdReplicaIdentity(rel, (access & updates) != 0 ? CMD_UPDATE : CMD_DELETE);
 }
 
 IndexInfo *
@@ -92,64 +177,75 @@ prepare_index(Relation index, EState *estate)
 
 } // namespace
 
-const KnownTable *
-known_table(Oid rel)
-{
-	const KnownTable *known;
-
-	if (tables == nullptr)
-		return nullptr;
-	known = static_cast<const KnownTable *>(hash_search(tables, &rel, HASH_FIND, nullptr));
-	return known != nullptr && known->estate != nullptr && !known->outdated ? known : nullptr;
-}
-
 KnownTable *
-watch_table(Oid rel)
+know_table(const Shape &shape, Relation rel, int access, MemoryContext user)
 {
-	KnownTable *known;
-	bool found;
+	Oid oid = RelationGetRelid(rel);
+	KnownTable *known = find(oid);
 
-	if (tables == nullptr)
-		make_hash();
-	if (hash_get_num_entries(tables) >= most_tables)
-		return nullptr;
-	known = static_cast<KnownTable *>(hash_search(tables, &rel, HASH_ENTER, &found));
-	if (!found)
-		known->estate = nullptr;
-	// One that somebody may be using stays as it is, outdated, to the end of the transaction.
-	if (known->estate == nullptr && (!found || known->outdated))
+	if (known == nullptr)
 	{
-		known->outdated = false;
-		known->judged = false;
+		known = look_over(shape, rel, access);
+		begin_use(known, user);
+		remember(oid, known);
+	}
+	else
+		begin_use(known, user);
+	if ((access & ~known->passed) != 0)
+	{
+		check_access(shape, rel, access);
+		known->passed |= access;
 	}
 	return known;
 }
 
 void
-remember_table(const Table *table)
+check_parent(const Shape &shape, Oid oid, int access)
 {
-	Oid rel = RelationGetRelid(table->rel);
-	KnownTable *known = static_cast<KnownTable *>(hash_search(tables, &rel, HASH_FIND, nullptr));
-	Size count = static_cast<Size>(table->nindexes);
-	MemoryContext previous;
-	EState *estate;
+	KnownTable *known = find(oid);
+	int passed = known != nullptr ? known->passed : 0;
+	Relation rel;
 
-	if (known == nullptr || known->estate != nullptr || !is_plain(table))
+	if ((access & ~passed) == 0)
 		return;
-	estate = CreateExecutorState();
-	previous = MemoryContextSwitchTo(estate->es_query_cxt);
-	memcpy(known->attno, table->attno, sizeof(known->attno));
-	known->nindexes = table->nindexes;
-	known->indexes = static_cast<Oid *>(palloc(sizeof(Oid) * count));
-	known->index_infos = static_cast<IndexInfo **>(palloc(sizeof(IndexInfo *) * count));
-	for (int i = 0; i < table->nindexes; i++)
+	look_at(oid);
+	rel = RelationIdGetRelation(oid);
+	if (!RelationIsValid(rel))
+		parent_is_gone(oid);
+	check_access(shape, rel, access);
+	RelationClose(rel);
+	if (changed_meanwhile)
+		return;
+	if (known == nullptr)
 	{
-		known->indexes[i] = RelationGetRelid(table->indexes[i]);
-		known->index_infos[i] = prepare_index(table->indexes[i], estate);
+		known = blank();
+		remember(oid, known);
 	}
+	known->passed |= access;
+}
+
+// Other kinds of indexes keep something in it that is good for one statement.
+void
+know_indexes(KnownTable *known, Relation *indexes)
+{
+	MemoryContext previous = MemoryContextSwitchTo(known->context);
+	EState *estate = CreateExecutorState();
+	IndexInfo **infos;
+
+	MemoryContextSwitchTo(estate->es_query_cxt);
+	infos = static_cast<IndexInfo **>(palloc0(sizeof(IndexInfo *) * static_cast<Size>(known->layout.nindexes)));
+	for (int i = 0; i < known->layout.nindexes; i++)
+		if (indexes[i]->rd_rel->relam == BTREE_AM_OID)
+			infos[i] = prepare_index(indexes[i], estate);
 	MemoryContextSwitchTo(previous);
-	MemoryContextSetParent(estate->es_query_cxt, CacheMemoryContext);
-	known->estate = estate;
+	known->index_infos = infos;
+}
+
+[[noreturn]] void
+parent_is_gone(Oid oid)
+{
+	ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("the outbox was dropped concurrently"),
+					errdetail("Its table with OID %u is gone.", oid), errhint("Try again.")));
 }
 
 } // namespace outbox

@@ -1,38 +1,39 @@
-// What a session remembers of the extension's tables between calls: where their columns
-// stand, how the entries of their indexes are made.
+// What a session remembers of the extension's tables between calls: how they lie (layout.h),
+// and how the entries of their indexes are made.
 //
-// Guarantees: only of tables that are just as the install script made them, whose index
-// expressions and predicates are ours; what changed in the catalog is worked out anew. A
-// description stays valid to the end of the transaction that uses it.
+// Guarantees: what changed in the catalogue is surveyed again before the next use. What is in
+// use stays as it is to the end of the call that uses it, which holds a lock on the table.
 //
-// Shape: the server's relation cache tells of changes by callback, in the middle of
-// anything that takes a lock. What is outdated is marked then, and freed when the
-// transaction is over and nobody can use it any more.
+// Shape: the server's relation cache tells of changes by callback, in the middle of anything
+// that takes a lock. What is outdated is dropped from the table then; it is freed when the last
+// call that uses it frees its memory, after an ERROR as well.
 #pragma once
 
-#include "rows/table.h"
+#include "rows/layout.h"
 
 namespace outbox {
 
 struct KnownTable {
-	Oid rel; // key of the hash table
+	MemoryContext context; // all of it lives there
+	int users;
 	bool outdated;
-	bool judged; // whose its parts are, also where not all are ours
-	bool extended;
-	uint64 foreign_indexes;
-	EState *estate; // what is below lives in it; nullptr while it is only watched
-	AttrNumber attno[max_columns];
-	int nindexes;
-	Oid *indexes;
-	IndexInfo **index_infos; // their expressions and predicates are prepared
+	int passed; // accesses that nothing stands against
+	Layout layout;
+	IndexInfo **index_infos; // of its B-trees, expressions and predicates prepared; nullptr until
+							 // it is written to
 };
 
-// nullptr: not known, or not what it was. The caller has locked the table.
-const KnownTable *known_table(Oid rel);
-// Before its indexes are listed: what changes from here on is noticed. nullptr: too many are watched.
-KnownTable *watch_table(Oid rel);
-// Remembers a table that was opened for writing, if it is a plain one and did not change
-// since it is watched.
-void remember_table(const Table *table);
+// What is known of a relation that the caller has locked and opened, for as long as the memory
+// context lives. Raises what stands against the access.
+KnownTable *know_table(const Shape &shape, Relation rel, int access, MemoryContext user);
+
+// For the parent of leaves, which hot code does not lock.
+void check_parent(const Shape &shape, Oid oid, int access);
+
+// Once its indexes are open.
+void know_indexes(KnownTable *known, Relation *indexes);
+
+// The extension was dropped, and perhaps made anew, in the middle of a call.
+[[noreturn]] void parent_is_gone(Oid oid);
 
 } // namespace outbox

@@ -2,7 +2,7 @@
 
 #include "rows/probe.h"
 
-#include "rows/call.h"
+#include "server/values.h"
 
 namespace outbox {
 
@@ -44,13 +44,13 @@ set_standing(Probe *, bool)
 #endif
 
 void
-begin_probe(Probe *probe, Table *table, Relation index, int nkeys)
+begin_probe(Probe *probe, Relation heap, Relation index, int nkeys)
 {
-	probe->table = table;
+	probe->heap = heap;
 	probe->standing = false;
 	InitDirtySnapshot(probe->snapshot);
-	probe->scan = begin_index_scan(table->rel, index, &probe->snapshot, nkeys);
-	probe->slot = table_slot_create(table->rel, nullptr);
+	probe->scan = begin_index_scan(heap, index, &probe->snapshot, nkeys);
+	probe->slot = table_slot_create(heap, nullptr);
 }
 
 void
@@ -63,28 +63,19 @@ start_probe(Probe *probe, ScanKey keys, int nkeys)
 }
 
 void
-begin_id_probe(Probe *probe, Table *table, Relation index, const core::Uuid &id)
+begin_id_probe(Probe *probe, Relation heap, Relation index, const core::Uuid &id)
 {
-	ScanKeyData key;
-
-	key_equals(&key, index, 1, F_UUID_EQ, from_uuid(id));
-	begin_probe(probe, table, index, 1);
-	start_probe(probe, &key, 1);
+	begin_probe(probe, heap, index, 1);
+	probe_next_id(probe, id);
 }
 
-Probe *
-probe_id(Table *table, const core::Uuid &id)
+void
+probe_next_id(Probe *probe, const core::Uuid &id)
 {
 	ScanKeyData key;
 
-	if (table->id_probe == nullptr)
-	{
-		table->id_probe = static_cast<Probe *>(palloc(sizeof(Probe)));
-		begin_probe(table->id_probe, table, primary_index(table), 1);
-	}
-	key_equals(&key, table->id_probe->scan->indexRelation, 1, F_UUID_EQ, in_place(id));
-	start_probe(table->id_probe, &key, 1);
-	return table->id_probe;
+	key_equals(&key, probe->scan->indexRelation, 1, F_UUID_EQ, in_place(id));
+	start_probe(probe, &key, 1);
 }
 
 void
@@ -186,18 +177,18 @@ key_equals(ScanKey key, Relation index, int column, RegProcedure procedure, Datu
 }
 
 bool
-find_in_latest_snapshot(Table *table, Relation index, ScanKey keys, int nkeys, TupleTableSlot *slot)
+find_in_latest_snapshot(Relation heap, Relation index, ScanKey keys, int nkeys, TupleTableSlot *slot)
 {
 	Snapshot latest = RegisterSnapshot(GetLatestSnapshot());
 	// Under SnapshotAny the scan takes no predicate locks; visibility is tested here.
-	IndexScanDesc scan = begin_index_scan(table->rel, index, SnapshotAny, nkeys);
+	IndexScanDesc scan = begin_index_scan(heap, index, SnapshotAny, nkeys);
 	bool found = false;
 
 	// The copy is ours: what this very command has changed counts, too.
 	latest->curcid = PG_UINT32_MAX;
 	index_rescan(scan, keys, nkeys, nullptr, 0);
 	while (!found && index_getnext_slot(scan, ForwardScanDirection, slot))
-		found = table_tuple_satisfies_snapshot(table->rel, slot, latest);
+		found = table_tuple_satisfies_snapshot(heap, slot, latest);
 	index_endscan(scan);
 	UnregisterSnapshot(latest);
 	return found;

@@ -10,12 +10,13 @@
 // rest before a lock is waited for: expect_no_pins() stands where one is taken.
 #pragma once
 
-#include "rows/table.h"
+#include "core/ids.h"
+#include "server/pg.h"
 
 namespace outbox {
 
 struct Probe {
-	Table *table;
+	Relation heap;
 	IndexScanDesc scan;
 	SnapshotData snapshot;
 	TupleTableSlot *slot;
@@ -28,13 +29,13 @@ struct Probe {
 	TransactionId changer() const { return snapshot.xmax; }
 };
 
-void begin_probe(Probe *probe, Table *table, Relation index, int nkeys);
+void begin_probe(Probe *probe, Relation heap, Relation index, int nkeys);
 // Before the first row no page is pinned.
 void start_probe(Probe *probe, ScanKey keys, int nkeys);
 // Both at once, for the rows of one message: the index begins with outbox_id.
-void begin_id_probe(Probe *probe, Table *table, Relation index, const core::Uuid &id);
-// By the primary key, with a probe that the table keeps for the next message: rest it.
-Probe *probe_id(Table *table, const core::Uuid &id);
+void begin_id_probe(Probe *probe, Relation heap, Relation index, const core::Uuid &id);
+// Another message, with the same probe. Rest it in between.
+void probe_next_id(Probe *probe, const core::Uuid &id);
 // Lets go of its pages; it may be started again.
 void rest_probe(Probe *probe);
 bool next_row(Probe *probe, ScanDirection direction = ForwardScanDirection);
@@ -84,6 +85,6 @@ void key_compares(ScanKey key, Relation index, int column, StrategyNumber strate
 // A row under these keys of an index in the newest committed state. Two versions of a
 // row may stand in the index, and a probe that meets them while they change places can
 // miss both; a snapshot cannot. Used where a probe found nothing.
-bool find_in_latest_snapshot(Table *table, Relation index, ScanKey keys, int nkeys, TupleTableSlot *slot);
+bool find_in_latest_snapshot(Relation heap, Relation index, ScanKey keys, int nkeys, TupleTableSlot *slot);
 
 } // namespace outbox

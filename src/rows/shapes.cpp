@@ -1,7 +1,8 @@
-// See table.h: the tables as the install script makes them.
+// See shapes.h.
 //
 // What is written here decides whose a column, a CHECK or an index is: what reads otherwise is
-// somebody's own, and costs each call more.
+// somebody's own, and costs each call more. The SQL is compared by what the server makes of it,
+// so that it need not be written as the server would print it.
 
 #include "rows/shapes.h"
 
@@ -9,128 +10,164 @@ namespace outbox {
 
 namespace {
 
-constexpr uint32
-bits(std::initializer_list<int> columns)
-{
-	uint32 result = 0;
-
-	for (int column : columns)
-		result |= uint32{1} << column;
-	return result;
-}
+constexpr auto not_null = Column::not_null;
+constexpr auto nullable = Column::nullable;
+constexpr bool unchanging = true;
 
 } // namespace
 
+// Its CHECKs are always evaluated: it is written to so seldom.
 const Shape queues_shape = {
 	"queues",
-	{"queue", "max_attempts", "lease", "backoff_base", "backoff_cap", "backoff_jitter", "repair_delay", "ordering",
-	 "on_dead_head", "validator", "paused", "max_in_flight", "created_at", "validator_owner", "payload_kind"},
-	{TEXTOID, INT4OID, INTERVALOID, INTERVALOID, INTERVALOID, FLOAT4OID, INTERVALOID, TEXTOID, TEXTOID, TEXTOID,
-	 BOOLOID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID},
-	15,
-	bits({0, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14}),
-	{"((octet_length(queue) >= 1) AND (octet_length(queue) <= 63))", "(max_attempts >= 1)",
-	 "(lease > '00:00:00'::interval)",
-	 "((backoff_base >= '00:00:00'::interval) AND (backoff_cap >= '00:00:00'::interval))",
-	 "((backoff_jitter >= (0)::double precision) AND (backoff_jitter <= (1)::double precision))",
-	 "(repair_delay >= '00:00:00'::interval)", "(ordering = ANY (ARRAY['none'::text, 'numbered'::text]))",
-	 "((validator <> ''::text) AND ((validator IS NULL) = (validator_owner IS NULL)))",
-	 "(payload_kind = ANY (ARRAY['object'::text, 'any'::text]))",
-	 "((on_dead_head = 'continue'::text) AND (max_in_flight IS NULL))"},
-	{{true, "(queue)", ""}},
-	1,
-	"merge_queue"};
-const Shape messages_shape = {"messages",
-							  {"outbox_id", "queue", "event_id", "event_type", "aggregate_type", "aggregate_id",
-							   "partition_key", "sequence_id", "idempotency_key", "routing_key", "priority",
-							   "max_attempts", "payload", "headers", "replay_of", "created_at", "payload_bytes",
-							   "content_type"},
-							  {UUIDOID, TEXTOID, UUIDOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT8OID, TEXTOID, TEXTOID,
-							   INT2OID, INT4OID, JSONBOID, JSONBOID, UUIDOID, TIMESTAMPTZOID, BYTEAOID, TEXTOID},
-							  18,
-							  bits({0, 1, 2, 3, 10, 13, 15}),
-							  {"((payload IS NULL) <> (payload_bytes IS NULL))"},
-							  {{true, "(outbox_id)", ""}},
-							  1,
-							  nullptr};
+	{{"queue", TEXTOID, not_null},
+	 {"max_attempts", INT4OID, nullable},
+	 {"lease", INTERVALOID, not_null},
+	 {"backoff_base", INTERVALOID, not_null},
+	 {"backoff_cap", INTERVALOID, not_null},
+	 {"backoff_jitter", FLOAT4OID, not_null},
+	 {"repair_delay", INTERVALOID, not_null},
+	 {"ordering", TEXTOID, not_null},
+	 {"on_dead_head", TEXTOID, not_null},
+	 {"validator", TEXTOID, nullable},
+	 {"paused", BOOLOID, not_null},
+	 {"max_in_flight", INT4OID, nullable},
+	 {"created_at", TIMESTAMPTZOID, not_null},
+	 {"validator_owner", TEXTOID, nullable},
+	 {"payload_kind", TEXTOID, not_null}},
+	{{"pkey", true, {"queue"}, nullptr}},
+	{},
+	"merge_queue",
+};
+
+const Shape messages_shape = {
+	"messages",
+	{{"outbox_id", UUIDOID, not_null},
+	 {"queue", TEXTOID, not_null},
+	 {"event_id", UUIDOID, not_null},
+	 {"event_type", TEXTOID, not_null},
+	 {"aggregate_type", TEXTOID, nullable},
+	 {"aggregate_id", TEXTOID, nullable},
+	 {"partition_key", TEXTOID, nullable},
+	 {"sequence_id", INT8OID, nullable},
+	 {"idempotency_key", TEXTOID, nullable},
+	 {"routing_key", TEXTOID, nullable},
+	 {"priority", INT2OID, not_null},
+	 {"max_attempts", INT4OID, nullable},
+	 {"payload", JSONBOID, nullable},
+	 {"headers", JSONBOID, not_null},
+	 {"replay_of", UUIDOID, nullable},
+	 {"created_at", TIMESTAMPTZOID, not_null},
+	 {"payload_bytes", BYTEAOID, nullable},
+	 {"content_type", TEXTOID, nullable}},
+	{{"pkey", true, {"outbox_id"}, nullptr}},
+	{{"messages_one_payload", "(payload IS NULL) <> (payload_bytes IS NULL)"}},
+	nullptr,
+};
+
 const Shape attempts_shape = {
 	"attempts",
-	{"outbox_id", "attempt_no", "state", "worker_id", "lease_token", "claimed_at", "completed_at", "reference",
-	 "response_code", "error_code", "error_message", "latency_ms", "recorded_by", "created_at"},
-	{UUIDOID, INT4OID, InvalidOid, TEXTOID, UUIDOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID,
-	 INT4OID, TEXTOID, TIMESTAMPTZOID},
-	14,
-	bits({0, 1, 2, 13}),
-	{"(attempt_no >= 1)", "((completed_at IS NOT NULL) = (state = ANY (ARRAY['DISPATCHED'::outbox.attempt_state, "
-						  "'FAILED'::outbox.attempt_state])))"},
-	{{true, "(outbox_id, attempt_no)", ""},
-	 {true, "(outbox_id)",
-	  " WHERE (state = ANY (ARRAY['DISPATCHED'::outbox.attempt_state, 'FAILED'::outbox.attempt_state]))"},
-	 {false, "(outbox_id)", " WHERE (state = 'FAILED'::outbox.attempt_state)"}},
-	3,
-	nullptr};
+	{{"outbox_id", UUIDOID, not_null},
+	 {"attempt_no", INT4OID, not_null},
+	 {"state", InvalidOid, not_null},
+	 {"worker_id", TEXTOID, nullable},
+	 {"lease_token", UUIDOID, nullable},
+	 {"claimed_at", TIMESTAMPTZOID, nullable},
+	 {"completed_at", TIMESTAMPTZOID, nullable},
+	 {"reference", TEXTOID, nullable},
+	 {"response_code", TEXTOID, nullable},
+	 {"error_code", TEXTOID, nullable},
+	 {"error_message", TEXTOID, nullable},
+	 {"latency_ms", INT4OID, nullable},
+	 {"recorded_by", TEXTOID, nullable},
+	 {"created_at", TIMESTAMPTZOID, not_null}},
+	{{"pkey", true, {"outbox_id", "attempt_no"}, nullptr},
+	 {"one_terminal_per_outbox", true, {"outbox_id"}, "state IN ('DISPATCHED', 'FAILED')"},
+	 {"failed", false, {"outbox_id"}, "state = 'FAILED'"}},
+	{{"attempts_number", "attempt_no >= 1"},
+	 {"attempts_completed_at", "(completed_at IS NOT NULL) = (state IN ('DISPATCHED', 'FAILED'))"}},
+	nullptr,
+};
+
 const Shape pending_shape = {
 	"pending",
-	{"outbox_id", "queue", "priority", "partition_key", "sequence_id", "attempt_count", "max_attempts",
-	 "next_attempt_at", "created_at", "claimed_by", "claimed_at", "lease_token", "lease_expires_at"},
-	{UUIDOID, TEXTOID, INT2OID, TEXTOID, INT8OID, INT4OID, INT4OID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID,
-	 TIMESTAMPTZOID, UUIDOID, TIMESTAMPTZOID},
-	13,
-	bits({0, 1, 2, 5, 7, 8}),
-	{"(num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) = ANY (ARRAY[0, 4]))",
-	 "((priority >= 0) AND (priority <= 15))",
-	 "(isfinite(next_attempt_at) AND isfinite(created_at) AND isfinite(claimed_at) AND isfinite(lease_expires_at))"},
-	{{true, "(outbox_id)", ""},
-	 {false, "(queue, priority DESC, GREATEST(next_attempt_at, lease_expires_at))", ""},
-	 {false, "(lease_expires_at, claimed_by)",
-	  " WHERE ((claimed_by IS NOT NULL) OR (claimed_at IS NOT NULL) OR (lease_expires_at IS NOT NULL))"},
-	 {true, "(outbox.key_digest(queue, partition_key), sequence_id)", " WHERE (sequence_id IS NOT NULL)"}},
-	4,
-	"pending_changed"};
-const Shape idempotency_keys_shape = {"idempotency_keys",
-									  {"digest", "queue", "outbox_id"},
-									  {BYTEAOID, TEXTOID, UUIDOID},
-									  3,
-									  bits({0, 1, 2}),
-									  {},
-									  {{true, "(digest)", ""}},
-									  1,
-									  nullptr};
-const Shape key_numbers_shape = {"key_numbers",
-								 {"digest", "upto", "queue", "partition_key", "outbox_id"},
-								 {BYTEAOID, INT8OID, TEXTOID, TEXTOID, UUIDOID},
-								 5,
-								 bits({0, 1, 2, 3, 4}),
-								 {},
-								 {{true, "(digest, upto)", ""}},
-								 1,
-								 nullptr};
-const Shape replays_shape = {"replays",
-							 {"outbox_id", "replay_id", "created_at"},
-							 {UUIDOID, UUIDOID, TIMESTAMPTZOID},
-							 3,
-							 bits({0, 1, 2}),
-							 {},
-							 {{true, "(outbox_id)", ""}},
-							 1,
-							 nullptr};
-const Shape dead_shape = {"dead",
-						  {"outbox_id", "queue", "died_at", "acknowledged_at", "acknowledged_by", "reason"},
-						  {UUIDOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TEXTOID, TEXTOID},
-						  6,
-						  bits({0, 1, 2}),
-						  {"(num_nulls(acknowledged_at, acknowledged_by, reason) = ANY (ARRAY[0, 3]))"},
-						  {{true, "(outbox_id)", ""}, {false, "(queue)", " WHERE (acknowledged_at IS NULL)"}},
-						  2,
-						  0};
-const Shape retired_numbers_shape = {"retired_numbers",
-									 {"outbox_id", "sequence_id"},
-									 {UUIDOID, INT8OID},
-									 2,
-									 bits({0, 1}),
-									 {},
-									 {{true, "(outbox_id)", ""}},
-									 1,
-									 nullptr};
+	{{"outbox_id", UUIDOID, not_null, unchanging},
+	 {"queue", TEXTOID, not_null, unchanging},
+	 {"priority", INT2OID, not_null, unchanging},
+	 {"partition_key", TEXTOID, nullable, unchanging},
+	 {"sequence_id", INT8OID, nullable, unchanging},
+	 {"attempt_count", INT4OID, not_null},
+	 {"max_attempts", INT4OID, nullable, unchanging},
+	 {"next_attempt_at", TIMESTAMPTZOID, not_null},
+	 {"created_at", TIMESTAMPTZOID, not_null, unchanging},
+	 {"claimed_by", TEXTOID, nullable},
+	 {"claimed_at", TIMESTAMPTZOID, nullable},
+	 {"lease_token", UUIDOID, nullable},
+	 {"lease_expires_at", TIMESTAMPTZOID, nullable}},
+	{{"pkey", true, {"outbox_id"}, nullptr},
+	 {"due", false, {"queue", "priority DESC", "GREATEST(next_attempt_at, lease_expires_at)"}, nullptr},
+	 {"lease",
+	  false,
+	  {"lease_expires_at", "claimed_by"},
+	  "claimed_by IS NOT NULL OR claimed_at IS NOT NULL OR lease_expires_at IS NOT NULL"},
+	 {"key_sequence", true, {"outbox.key_digest(queue, partition_key)", "sequence_id"}, "sequence_id IS NOT NULL"}},
+	{{"pending_lease_is_whole", "num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) IN (0, 4)"},
+	 {"pending_priority", "priority BETWEEN 0 AND 15"},
+	 {"pending_times_are_finite", "isfinite(next_attempt_at) AND isfinite(created_at) AND isfinite(claimed_at) AND "
+								  "isfinite(lease_expires_at)"}},
+	"pending_changed",
+};
+
+const Shape idempotency_keys_shape = {
+	"idempotency_keys",
+	{{"digest", BYTEAOID, not_null}, {"queue", TEXTOID, not_null}, {"outbox_id", UUIDOID, not_null}},
+	{{"pkey", true, {"digest"}, nullptr}},
+	{},
+	nullptr,
+};
+
+const Shape key_numbers_shape = {
+	"key_numbers",
+	{{"digest", BYTEAOID, not_null},
+	 {"upto", INT8OID, not_null},
+	 {"queue", TEXTOID, not_null},
+	 {"partition_key", TEXTOID, not_null},
+	 {"outbox_id", UUIDOID, not_null}},
+	{{"pkey", true, {"digest", "upto"}, nullptr}},
+	{},
+	nullptr,
+};
+
+const Shape replays_shape = {
+	"replays",
+	{{"outbox_id", UUIDOID, not_null}, {"replay_id", UUIDOID, not_null}, {"created_at", TIMESTAMPTZOID, not_null}},
+	{{"pkey", true, {"outbox_id"}, nullptr}},
+	{},
+	nullptr,
+};
+
+const Shape dead_shape = {
+	"dead",
+	{{"outbox_id", UUIDOID, not_null},
+	 {"queue", TEXTOID, not_null},
+	 {"died_at", TIMESTAMPTZOID, not_null},
+	 {"acknowledged_at", TIMESTAMPTZOID, nullable},
+	 {"acknowledged_by", TEXTOID, nullable},
+	 {"reason", TEXTOID, nullable}},
+	{{"pkey", true, {"outbox_id"}, nullptr}, {"open", false, {"queue"}, "acknowledged_at IS NULL"}},
+	{{"dead_acknowledgement_is_whole", "num_nulls(acknowledged_at, acknowledged_by, reason) IN (0, 3)"}},
+	nullptr,
+};
+
+const Shape retired_numbers_shape = {
+	"retired_numbers",
+	{{"outbox_id", UUIDOID, not_null}, {"sequence_id", INT8OID, not_null}},
+	{{"pkey", true, {"outbox_id"}, nullptr}},
+	{},
+	nullptr,
+};
+
+const Shape *const all_shapes[shapes] = {&queues_shape,      &messages_shape, &attempts_shape,
+										 &pending_shape,     &replays_shape,  &idempotency_keys_shape,
+										 &key_numbers_shape, &dead_shape,     &retired_numbers_shape};
 
 } // namespace outbox

@@ -101,32 +101,83 @@ enum { outbox_id, sequence_id };
 }
 
 constexpr int max_columns = 24;
+constexpr int max_own_indexes = 4;
+
+// The indexes of our own, in the order of their shape; the primary key is the first of each.
+constexpr int primary_key = 0;
+namespace attempts_index {
+enum { one_terminal_per_outbox = 1, failed };
+}
+namespace dead_index {
+enum { open = 1 };
+}
+namespace pending_index {
+enum { due = 1, lease, key_sequence };
+}
 
 // What a table is opened for. Triggers that these would have to fire are refused.
 enum Access : int { reads = 0, inserts = 1, updates = 2, deletes = 4 };
 
-// As pg_get_indexdef writes it, with what follows the name of the table in two parts.
-struct OwnIndex {
-	bool unique;
-	const char *keys;
-	const char *predicate; // "" = none
+// The version of the extension's SQL that brought a column: from then on it must be there.
+enum class Since {
+	v0_2_0,
+#ifdef OUTBOX_STOP_POINTS
+	v0_2_0next, // what a test makes of it
+#endif
 };
 
-// What the install script made; anything beyond is user-made.
+struct Column {
+	const char *name = nullptr; // ends the list
+	Oid type = InvalidOid;      // InvalidOid: outbox.attempt_state
+	enum Null { not_null, nullable } null = nullable;
+	bool unchanging = false; // of a row of pending, from its insertion on
+	Since since = Since::v0_2_0;
+};
+
+struct OwnCheck {
+	const char *name;
+	const char *condition;
+};
+
+// A B-tree, whose name is the table's, an underscore and this.
+struct OwnIndex {
+	const char *name;
+	bool unique;
+	const char *keys[3]; // a column or an expression, and perhaps DESC
+	const char *predicate;
+};
+
+// What the install script made, in SQL; anything beyond is user-made.
 struct Shape {
 	const char *name;
-	const char *columns[max_columns];
-	Oid types[max_columns]; // InvalidOid: outbox.attempt_state
-	int ncolumns;
-	uint32 not_null;        // bit by column
-	const char *checks[10]; // as pg_get_expr writes them; by another IntervalStyle those of
-							// queues read otherwise, and are evaluated for nothing
-	OwnIndex indexes[4];
-	int nindexes;
+	Column columns[max_columns + 1];
+	OwnIndex indexes[max_own_indexes + 1];
+	OwnCheck checks[5];      // that need not be evaluated when we write
 	const char *own_trigger; // that our own writing does without, and its function; or nullptr
 };
 
+inline int
+column_count(const Shape &shape)
+{
+	int n = 0;
+
+	while (shape.columns[n].name != nullptr)
+		n++;
+	return n;
+}
+
+inline int
+index_count(const Shape &shape)
+{
+	int n = 0;
+
+	while (shape.indexes[n].name != nullptr)
+		n++;
+	return n;
+}
+
 constexpr int shapes = 9;
+extern const Shape *const all_shapes[shapes];
 extern const Shape queues_shape;
 extern const Shape messages_shape;
 extern const Shape attempts_shape;

@@ -3,229 +3,35 @@
 
 #include "rows/table.h"
 
-#include "rows/index_code.h"
-#include "rows/known_table.h"
-#include "rows/probe.h"
-
 namespace outbox {
 
 namespace {
 
-[[noreturn]] void
-refuse(Relation rel, const char *what, const char *name)
-{
-	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					errmsg("table outbox.%s has %s%s%s", RelationGetRelationName(rel), what, name ? " " : "",
-						   name ? name : ""),
-					errdetail("The outbox works on its tables directly and would ignore it."),
-					errhint("Remove it, or use a table of your own.")));
-}
-
-bool
-is_own_check(const Table *table, const ConstrCheck *check)
-{
-	const char *definition = TextDatumGetCString(DirectFunctionCall2(pg_get_expr, CStringGetTextDatum(check->ccbin),
-																	 ObjectIdGetDatum(RelationGetRelid(table->rel))));
-
-	for (const char *own : table->shape->checks)
-		if (own != nullptr && strcmp(own, definition) == 0)
-			return true;
-	return false;
-}
-
-// The trigger events (as tgtype bits) that an access would have to fire.
-bool
-would_fire(int16 tgtype, int access)
-{
-	return ((access & inserts) != 0 && TRIGGER_FOR_INSERT(tgtype)) ||
-		   ((access & updates) != 0 && TRIGGER_FOR_UPDATE(tgtype)) ||
-		   ((access & deletes) != 0 && TRIGGER_FOR_DELETE(tgtype));
-}
-
-// InvalidOid: the shape has no trigger.
-Oid
-own_trigger_function(const Shape &shape, Oid schema)
-{
-	oidvector *no_arguments = buildoidvector(nullptr, 0);
-
-	if (shape.own_trigger == nullptr)
-		return InvalidOid;
-	return GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(shape.own_trigger),
-						   PointerGetDatum(no_arguments), ObjectIdGetDatum(schema));
-}
-
-// Our own trigger bears the name of its function.
-bool
-is_own_trigger(const Shape &shape, const Trigger *trigger, Oid function)
-{
-	return OidIsValid(function) && trigger->tgfoid == function && strcmp(trigger->tgname, shape.own_trigger) == 0;
-}
-
 void
-refuse_triggers(const Shape &shape, Relation rel, int access)
+open_all_indexes(Table *table)
 {
-	// Looked up first: a look into the catalogue may replace what the walk is in.
-	Oid function = rel->trigdesc != nullptr ? own_trigger_function(shape, RelationGetNamespace(rel)) : InvalidOid;
-	const TriggerDesc *triggers = rel->trigdesc;
+	const Layout &layout = table->known->layout;
 
-	for (int i = 0; triggers != nullptr && i < triggers->numtriggers; i++)
+	for (int i = 0; i < layout.nindexes; i++)
+		table->indexes[i] = index_open(layout.indexes[i], RowExclusiveLock);
+}
+
+// What is known of other kinds than B-trees is not kept from one call to the next.
+void
+take_index_infos(Table *table)
+{
+	const Layout &layout = table->known->layout;
+	Size size = sizeof(IndexInfo *) * static_cast<Size>(layout.nindexes);
+
+	table->index_infos = table->known->index_infos;
+	for (int i = 0; i < layout.nindexes; i++)
 	{
-		const Trigger *trigger = &triggers->triggers[i];
-
-		if (trigger->tgenabled != TRIGGER_DISABLED && would_fire(trigger->tgtype, access) &&
-			!is_own_trigger(shape, trigger, function))
-			refuse(rel, "the trigger", trigger->tgname);
+		if (table->index_infos[i] != nullptr)
+			continue;
+		if (table->index_infos == table->known->index_infos)
+			table->index_infos = static_cast<IndexInfo **>(memcpy(palloc(size), table->known->index_infos, size));
+		table->index_infos[i] = BuildIndexInfo(table->indexes[i]);
 	}
-}
-
-// The columns stand where the install script put them unless somebody dropped one
-// or a dump wrote them anew: then they are looked for.
-AttrNumber
-find_column(TupleDesc desc, const char *name, int expected)
-{
-	for (int n = 0; n < desc->natts; n++)
-	{
-		int i = (expected + n) % desc->natts;
-		Form_pg_attribute attr = TupleDescAttr(desc, i);
-
-		if (!attr->attisdropped && strcmp(NameStr(attr->attname), name) == 0)
-			return static_cast<AttrNumber>(i + 1);
-	}
-	return InvalidAttrNumber;
-}
-
-Oid
-wanted_type(const Table *table, int column)
-{
-	Oid type = table->shape->types[column];
-
-	return OidIsValid(type) ? type : attempt_state_type(RelationGetNamespace(table->rel));
-}
-
-void
-map_columns(Table *table)
-{
-	TupleDesc desc = RelationGetDescr(table->rel);
-
-	for (int i = 0; i < table->shape->ncolumns; i++)
-	{
-		table->attno[i] = find_column(desc, table->shape->columns[i], i);
-		if (table->attno[i] == InvalidAttrNumber)
-			ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN),
-							errmsg("column %s of table outbox.%s is missing", table->shape->columns[i],
-								   RelationGetRelationName(table->rel))));
-		if (TupleDescAttr(desc, table->attno[i] - 1)->atttypid != wanted_type(table, i))
-			ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
-							errmsg("column %s of table outbox.%s has type %s instead of %s", table->shape->columns[i],
-								   RelationGetRelationName(table->rel),
-								   format_type_be(TupleDescAttr(desc, table->attno[i] - 1)->atttypid),
-								   format_type_be(wanted_type(table, i)))));
-	}
-}
-
-bool
-is_extended(const Table *table)
-{
-	TupleDesc desc = RelationGetDescr(table->rel);
-	int live = 0;
-
-	for (int i = 0; i < desc->natts; i++)
-		live += !TupleDescAttr(desc, i)->attisdropped;
-	if (live > table->shape->ncolumns)
-		return true;
-	for (int i = 0; i < table->shape->ncolumns; i++)
-		if (TupleDescAttr(desc, table->attno[i] - 1)->attnotnull && (table->shape->not_null & uint32{1} << i) == 0)
-			return true;
-	if (desc->constr == nullptr)
-		return false;
-	for (int i = 0; i < desc->constr->num_check; i++)
-		if (!is_own_check(table, &desc->constr->check[i]))
-			return true;
-	return false;
-}
-
-void
-refuse_index(const Table *table, Relation index)
-{
-	if (index->rd_index->indisexclusion)
-		refuse(table->rel, "the exclusion constraint", RelationGetRelationName(index));
-	if (index->rd_index->indisunique && !index->rd_index->indimmediate)
-		refuse(table->rel, "the deferrable constraint", RelationGetRelationName(index));
-}
-
-// Nobody has more than 64; if somebody has, the others count as the last one does.
-uint64
-place(int index)
-{
-	return uint64{1} << Min(index, 63);
-}
-
-uint64
-foreign_indexes(const Table *table)
-{
-	uint64 foreign = 0;
-
-	for (int i = 0; i < table->nindexes; i++)
-		if (!is_own_index(*table->shape, table->indexes[i]))
-			foreign |= place(i);
-	return foreign;
-}
-
-// To read the definitions costs more than to write a row.
-void
-judge(Table *table, KnownTable *watched)
-{
-	if (watched != nullptr && !watched->outdated && watched->judged)
-	{
-		table->extended = watched->extended;
-		table->foreign_indexes = watched->foreign_indexes;
-		return;
-	}
-	table->extended = is_extended(table);
-	table->foreign_indexes = foreign_indexes(table);
-	if (watched == nullptr || watched->outdated)
-		return;
-	watched->judged = true;
-	watched->extended = table->extended;
-	watched->foreign_indexes = table->foreign_indexes;
-}
-
-void
-open_indexes(Table *table)
-{
-	List *oids = RelationGetIndexList(table->rel);
-	ListCell *cell;
-
-	table->indexes = static_cast<Relation *>(palloc(sizeof(Relation) * Max(list_length(oids), 1)));
-	foreach (cell, oids)
-	{
-		Relation index = index_open(lfirst_oid(cell), RowExclusiveLock);
-
-		refuse_index(table, index);
-		table->indexes[table->nindexes++] = index;
-	}
-	list_free(oids);
-}
-
-// Ours call nothing that could be written out: what the server remembers of them will do.
-void
-prepare_indexes(Table *table)
-{
-	table->index_infos = static_cast<IndexInfo **>(palloc(sizeof(IndexInfo *) * Max(table->nindexes, 1)));
-	for (int i = 0; i < table->nindexes; i++)
-		table->index_infos[i] = (table->foreign_indexes & place(i)) != 0 ? index_info(table->indexes[i])
-																		 : BuildIndexInfo(table->indexes[i]);
-}
-
-void
-use_known(Table *table, const KnownTable *known)
-{
-	memcpy(table->attno, known->attno, sizeof(table->attno));
-	table->nindexes = known->nindexes;
-	table->index_infos = known->index_infos;
-	table->indexes = static_cast<Relation *>(palloc(sizeof(Relation) * static_cast<Size>(known->nindexes)));
-	for (int i = 0; i < known->nindexes; i++)
-		table->indexes[i] = index_open(known->indexes[i], RowExclusiveLock);
 }
 
 void
@@ -242,8 +48,9 @@ fill_foreign_columns(Table *table, TupleTableSlot *row)
 	TupleDesc desc = RelationGetDescr(table->rel);
 	bool ours[MaxAttrNumber] = {};
 
-	for (int i = 0; i < table->shape->ncolumns; i++)
-		ours[table->attno[i] - 1] = true;
+	for (int i = 0; table->shape->columns[i].name != nullptr; i++)
+		if (table->attno[i] != InvalidAttrNumber)
+			ours[table->attno[i] - 1] = true;
 	for (int i = 0; i < desc->natts; i++)
 	{
 		Form_pg_attribute attr = TupleDescAttr(desc, i);
@@ -297,133 +104,107 @@ keeps_key(Relation index, bool update)
 }
 
 void
-insert_index_entries(Table *table, TupleTableSlot **rows, int count, bool update)
+insert_entry(Table *table, int i, TupleTableSlot *row, bool update)
 {
+	Relation index = table->indexes[i];
+	IndexInfo *info = table->index_infos[i];
+	bool unchanged = keeps_key(index, update);
+	IndexUniqueCheck check = index->rd_index->indisunique && !unchanged ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO;
 	Datum values[INDEX_MAX_KEYS];
 	bool nulls[INDEX_MAX_KEYS];
 
-	for (int i = 0; i < table->nindexes; i++)
+	if (belongs_into(table, info, row))
 	{
-		Relation index = table->indexes[i];
-		IndexInfo *info = table->index_infos[i];
-		bool unchanged = keeps_key(index, update);
-		IndexUniqueCheck check = index->rd_index->indisunique && !unchanged ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO;
+		FormIndexDatum(info, row, table->estate, values, nulls);
+		index_insert(index, values, nulls, &row->tts_tid, table->rel, check, unchanged, info);
+	}
+	ResetPerTupleExprContext(table->estate);
+}
 
-		if (!info->ii_ReadyForInserts)
+void
+insert_index_entries(Table *table, TupleTableSlot **rows, int count, UpdateIndexes which, bool update)
+{
+	for (int i = 0; i < table->known->layout.nindexes; i++)
+	{
+		if (!table->index_infos[i]->ii_ReadyForInserts || !is_concerned(which, table->indexes[i]))
 			continue;
 		for (int n = 0; n < count; n++)
-		{
-			if (belongs_into(table, info, rows[n]))
-			{
-				FormIndexDatum(info, rows[n], table->estate, values, nulls);
-				index_insert(index, values, nulls, &rows[n]->tts_tid, table->rel, check, unchanged, info);
-			}
-			ResetPerTupleExprContext(table->estate);
-		}
+			insert_entry(table, i, rows[n], update);
 	}
+}
+
+void
+make_lock_slot(Table *table)
+{
+	MemoryContext previous = MemoryContextSwitchTo(table->estate->es_query_cxt);
+
+	table->lock_slot = table_slot_create(table->rel, nullptr);
+	MemoryContextSwitchTo(previous);
 }
 
 Changed
 lock_row(Table *table, ItemPointer tid, LockWaitPolicy policy)
 {
-	TupleTableSlot *slot = table_slot_create(table->rel, nullptr);
 	TM_FailureData failure;
-	TM_Result result = table_tuple_lock(table->rel, tid, GetActiveSnapshot(), slot, GetCurrentCommandId(true),
-										LockTupleExclusive, policy, 0, &failure);
+	TM_Result result;
 
-	ExecDropSingleTupleTableSlot(slot);
+	if (table->lock_slot == nullptr)
+		make_lock_slot(table);
+	result = table_tuple_lock(table->rel, tid, GetActiveSnapshot(), table->lock_slot, GetCurrentCommandId(true),
+							  LockTupleExclusive, policy, 0, &failure);
+	ExecClearTuple(table->lock_slot);
 	if (result == TM_Ok)
 		return Changed::done;
 	return result == TM_WouldBlock ? Changed::busy : Changed::outdated;
 }
 
-// Runs change(wait) first without waiting, which is how most rows go. TM_BeingModified
-// then says only that somebody has a lock. If that is our own transaction, we go on. If
-// it is another and we may wait for it, the row is ours afterwards, but what the caller
-// concluded before the wait (that a lease had not expired) is old: it looks again.
-template <typename Change>
+// If another transaction has it locked and we may wait for it, the row is ours afterwards, but
+// what the caller concluded before the wait (that a lease had not expired) is old: it looks
+// again.
 Changed
-change_row(Table *table, ItemPointer tid, Wait wait, bool without_wait, const Change &change)
+lock_to_change(Table *table, ItemPointer tid, Wait wait)
 {
-	TM_Result result = without_wait ? change(false) : TM_BeingModified;
+	Changed locked = lock_row(table, tid, LockWaitSkip);
 
-	if (result == TM_BeingModified)
-	{
-		Changed locked = lock_row(table, tid, LockWaitSkip);
-
-		if (locked == Changed::busy && wait == Wait::for_row)
-		{
-			expect_no_pins();
-			lock_row(table, tid, LockWaitBlock);
-			return Changed::outdated;
-		}
-		if (locked != Changed::done)
-			return locked;
-		result = change(true);
-	}
-	return result == TM_Ok ? Changed::done : Changed::outdated;
+	if (locked != Changed::busy || wait == Wait::never)
+		return locked;
+	expect_no_pins();
+	lock_row(table, tid, LockWaitBlock);
+	return Changed::outdated;
 }
 
 } // namespace
 
-void
-refuse_what_is_passed_over(const Shape &shape, Relation rel, int access)
-{
-	refuse_triggers(shape, rel, access);
-	if (rel->rd_rules != nullptr)
-		refuse(rel, "a rule", nullptr);
-	if (rel->rd_rel->relrowsecurity)
-		refuse(rel, "row level security", nullptr);
-	if ((access & (updates | deletes)) != 0)
-		CheckCmdReplicaIdentity(rel, (access & updates) != 0 ? CMD_UPDATE : CMD_DELETE);
-}
-
 Table *
-wrap_table(const Shape &shape, Relation rel, int access, const KnownTable *known, EState *estate)
+wrap_table(const Shape &shape, Relation rel, int access, EState *estate)
 {
+	KnownTable *known = know_table(shape, rel, access, estate->es_query_cxt);
 	Table *table = static_cast<Table *>(palloc0(sizeof(Table)));
-	KnownTable *watched;
 
+	*table = {};
 	table->shape = &shape;
 	table->rel = rel;
 	table->estate = estate;
 	table->access = access;
-	if (rel->rd_rel->relkind != RELKIND_RELATION)
-		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						errmsg("outbox.%s is not an ordinary table", RelationGetRelationName(rel)),
-						errhint("Partitions of messages and attempts must be ordinary tables.")));
+	table->known = known;
+	table->attno = known->layout.attno;
+	table->indexes =
+		static_cast<Relation *>(palloc0(sizeof(Relation) * static_cast<Size>(Max(known->layout.nindexes, 1))));
 	if (access == reads)
-	{
-		map_columns(table);
 		return table;
-	}
-	refuse_what_is_passed_over(shape, rel, access);
-	if (known != nullptr)
-	{
-		use_known(table, known);
-		return table;
-	}
-	watched = watch_table(RelationGetRelid(rel));
-	map_columns(table);
-	open_indexes(table);
-	judge(table, watched);
-	prepare_indexes(table);
-	if (table->extended)
+	open_all_indexes(table);
+	if (known->index_infos == nullptr)
+		know_indexes(known, table->indexes);
+	take_index_infos(table);
+	if (known->layout.extended)
 		make_result_info(table);
-	remember_table(table);
 	return table;
-}
-
-Oid
-attempt_state_type(Oid schema)
-{
-	return GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("attempt_state"), ObjectIdGetDatum(schema));
 }
 
 bool
 has_foreign_parts(const Table *table)
 {
-	return table->extended || table->foreign_indexes != 0;
+	return table->known->layout.fallible;
 }
 
 void
@@ -431,8 +212,12 @@ close_table(Table *table)
 {
 	if (table->id_probe != nullptr)
 		end_probe(table->id_probe);
-	for (int i = 0; i < table->nindexes; i++)
+	if (table->lock_slot != nullptr)
+		ExecDropSingleTupleTableSlot(table->lock_slot);
+	for (int i = 0; i < table->known->layout.nindexes; i++)
 	{
+		if (table->indexes[i] == nullptr)
+			continue;
 		if (table->access != reads)
 			end_index_inserts(table->indexes[i], table->index_infos[i]);
 		index_close(table->indexes[i], NoLock);
@@ -440,52 +225,29 @@ close_table(Table *table)
 	table_close(table->rel, NoLock);
 }
 
-namespace {
-
 Relation
-remember_index(Table *table, Oid oid)
+own_index(Table *table, int which)
 {
-	Relation index;
+	int place = table->known->layout.own[which];
 
-	expect_no_pins();
-	index = index_open(oid, AccessShareLock);
-	table->indexes = static_cast<Relation *>(palloc(sizeof(Relation)));
-	table->indexes[0] = index;
-	table->nindexes = 1;
-	return index;
+	if (table->indexes[place] == nullptr)
+	{
+		expect_no_pins();
+		table->indexes[place] = index_open(table->known->layout.indexes[place], AccessShareLock);
+	}
+	return table->indexes[place];
 }
 
-[[noreturn]] void
-missing_index(Table *table, const char *name)
+Probe *
+probe_id(Table *table, const core::Uuid &id)
 {
-	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					errmsg("table outbox.%s has no valid %s", RelationGetRelationName(table->rel), name),
-					errhint("SELECT * FROM outbox.check() shows what is missing.")));
-}
-
-} // namespace
-
-Relation
-primary_index(Table *table)
-{
-	Oid oid;
-
-	for (int i = 0; i < table->nindexes; i++)
-		if (table->indexes[i]->rd_index->indisprimary)
-			return table->indexes[i];
-	oid = primary_key_index(table->rel);
-	if (!OidIsValid(oid) || table->access != reads)
-		missing_index(table, "primary key");
-	return remember_index(table, oid);
-}
-
-Relation
-named_index(Table *table, const char *name)
-{
-	for (int i = 0; i < table->nindexes; i++)
-		if (strcmp(RelationGetRelationName(table->indexes[i]), name) == 0 && table->indexes[i]->rd_index->indisvalid)
-			return table->indexes[i];
-	missing_index(table, psprintf("index %s", name));
+	if (table->id_probe == nullptr)
+	{
+		table->id_probe = static_cast<Probe *>(palloc(sizeof(Probe)));
+		begin_probe(table->id_probe, table, primary_index(table), 1);
+	}
+	probe_next_id(table->id_probe, id);
+	return table->id_probe;
 }
 
 TupleTableSlot *
@@ -503,6 +265,8 @@ set(const Table *table, TupleTableSlot *row, int column, Datum value)
 {
 	int i = table->attno[column] - 1;
 
+	if (i < 0)
+		return;
 	row->tts_values[i] = value;
 	row->tts_isnull[i] = false;
 }
@@ -519,7 +283,8 @@ set_text(const Table *table, TupleTableSlot *row, int column, const text *value)
 void
 set_null(const Table *table, TupleTableSlot *row, int column)
 {
-	row->tts_isnull[table->attno[column] - 1] = true;
+	if (table->attno[column] != InvalidAttrNumber)
+		row->tts_isnull[table->attno[column] - 1] = true;
 }
 
 void
@@ -527,14 +292,14 @@ insert_rows(Table *table, TupleTableSlot **rows, int count)
 {
 	CommandId command = GetCurrentCommandId(true);
 
-	if (table->extended)
+	if (table->known->layout.extended)
 		for (int i = 0; i < count; i++)
 			complete_row(table, rows[i], CMD_INSERT);
 	if (count == 1)
 		table_tuple_insert(table->rel, rows[0], command, 0, nullptr);
 	else
 		table_multi_insert(table->rel, rows, count, command, 0, nullptr);
-	insert_index_entries(table, rows, count, false);
+	insert_index_entries(table, rows, count, all_indexes, false);
 }
 
 Changed
@@ -548,32 +313,43 @@ hold_row(Table *table, ItemPointer tid, Wait wait)
 Changed
 update_row(Table *table, ItemPointer tid, TupleTableSlot *row, Wait wait)
 {
-	UpdateIndexes which_indexes = {};
-	Changed changed;
+	UpdateIndexes which = {};
+	Changed locked = lock_to_change(table, tid, wait);
+	TM_FailureData failure;
+	LockTupleMode mode;
 
-	if (table->extended)
+	if (locked != Changed::done)
+		return locked;
+	if (table->known->layout.extended)
 		complete_row(table, row, CMD_UPDATE);
-	changed = change_row(table, tid, wait, updates_without_wait, [&](bool may_wait) {
-		TM_FailureData failure;
-		LockTupleMode mode;
-
-		return table_tuple_update(table->rel, tid, row, GetCurrentCommandId(true), GetActiveSnapshot(), InvalidSnapshot,
-								  may_wait, &failure, &mode, &which_indexes);
-	});
-	if (changed == Changed::done && needs_index_entries(which_indexes))
-		insert_index_entries(table, &row, 1, true);
-	return changed;
+	if (table_tuple_update(table->rel, tid, row, GetCurrentCommandId(true), GetActiveSnapshot(), InvalidSnapshot, true,
+						   &failure, &mode, &which) != TM_Ok)
+		return Changed::outdated;
+	insert_index_entries(table, &row, 1, which, true);
+	return Changed::done;
 }
 
+// Without waiting first, which is how most rows go. TM_BeingModified then says only that
+// somebody has a lock, perhaps our own transaction.
 Changed
 delete_row(Table *table, ItemPointer tid, Wait wait)
 {
-	return change_row(table, tid, wait, true, [&](bool may_wait) {
-		TM_FailureData failure;
-
+	TM_FailureData failure;
+	auto remove = [&](bool may_wait) {
 		return table_tuple_delete(table->rel, tid, GetCurrentCommandId(true), GetActiveSnapshot(), InvalidSnapshot,
 								  may_wait, &failure, false);
-	});
+	};
+	TM_Result result = remove(false);
+
+	if (result == TM_BeingModified)
+	{
+		Changed locked = lock_to_change(table, tid, wait);
+
+		if (locked != Changed::done)
+			return locked;
+		result = remove(true);
+	}
+	return result == TM_Ok ? Changed::done : Changed::outdated;
 }
 
 } // namespace outbox

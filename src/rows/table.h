@@ -6,64 +6,73 @@
 //  - user-made columns get their defaults or generated values, NOT NULL and CHECK
 //    hold, added or dropped columns are survived: columns are found by name;
 //  - what cannot be honoured without the executor (triggers that would have to
-//    fire, rules, row level security, deferrable or exclusion constraints) is
-//    refused with 0A000 before anything is written;
-//  - it all runs as the tables' owner in a security-restricted context, because a
-//    user-made CHECK or index expression is somebody's code (index_code.h: by whose
-//    names).
+//    fire, rules, row level security, deferrable or exclusion constraints) and what
+//    would run code of users as the tables' owner is refused with 0A000, and an index
+//    of ours that is not as we made it with 55000, before anything is read or written.
 //
 // The common case, a table just as the install script made it, pays for none of
 // the checks that its own constraints would repeat.
 #pragma once
 
-#include "core/ids.h"
-#include "rows/shapes.h"
+#include "rows/known_table.h"
+#include "rows/probe.h"
 
 namespace outbox {
-
-struct KnownTable;
-struct Probe;
 
 struct Table {
 	const Shape *shape;
 	Relation rel;
 	EState *estate;
-	AttrNumber attno[max_columns];
+	const KnownTable *known;
+	const AttrNumber *attno;
 	int access;
-	bool extended;              // user-made columns or checks
-	uint64 foreign_indexes;     // bit by place in indexes, in place of ours or beside them
-	ResultRelInfo *result_info; // when extended
-	int nindexes;               // all of them when written to, else the one opened last
-	Relation *indexes;
+	ResultRelInfo *result_info; // where the table is extended
+	Relation *indexes;          // all of them when written to, else those opened so far
 	IndexInfo **index_infos;
-	Probe *id_probe; // or nullptr
+	TupleTableSlot *lock_slot; // or nullptr
+	Probe *id_probe;           // or nullptr
 
 	Datum get(TupleTableSlot *slot, int column, bool *isnull) const
 	{
-		return slot_getattr(slot, attno[column], isnull);
+		*isnull = true;
+		return attno[column] == InvalidAttrNumber ? static_cast<Datum>(0) : slot_getattr(slot, attno[column], isnull);
 	}
 };
 
 // For a relation of that shape that the caller has locked and opened. The lock is kept
-// until the end of the transaction. known is what known_table() says of it; if that is nothing
-// and it is opened for writing, search_path must be pinned.
-Table *wrap_table(const Shape &shape, Relation rel, int access, const KnownTable *known, EState *estate);
+// until the end of the transaction.
+Table *wrap_table(const Shape &shape, Relation rel, int access, EState *estate);
 void close_table(Table *table);
-
-// Refuses a table, or the parent of a leaf, with something that this access would have
-// to honour and cannot.
-void refuse_what_is_passed_over(const Shape &shape, Relation rel, int access);
 
 // Somebody added columns, checks or indexes: a single row may be refused by them.
 bool has_foreign_parts(const Table *table);
 
-// outbox.attempt_state of the schema.
-Oid attempt_state_type(Oid schema);
+// By its place in the shape.
+Relation own_index(Table *table, int which);
 
-Relation primary_index(Table *table);
-Relation named_index(Table *table, const char *name);
+inline Relation
+primary_index(Table *table)
+{
+	return own_index(table, primary_key);
+}
 
-// A new row, all NULL, to be filled by set() and written by insert_rows.
+inline void
+begin_probe(Probe *probe, Table *table, Relation index, int nkeys)
+{
+	begin_probe(probe, table->rel, index, nkeys);
+}
+
+inline bool
+find_in_latest_snapshot(Table *table, Relation index, ScanKey keys, int nkeys, TupleTableSlot *slot)
+{
+	return find_in_latest_snapshot(table->rel, index, keys, nkeys, slot);
+}
+
+// By the primary key, with a probe that the table keeps for the next message: rest it.
+Probe *probe_id(Table *table, const core::Uuid &id);
+
+// A new row, all NULL, to be filled by set() and written by insert_rows. A column that the
+// database is too old for is left out.
 TupleTableSlot *new_row(Table *table);
 void set(const Table *table, TupleTableSlot *row, int column, Datum value);
 void set_text(const Table *table, TupleTableSlot *row, int column, const text *value); // nullptr = NULL

@@ -8,18 +8,20 @@
 
 namespace outbox {
 
-// 16 tells which indexes an update concerns (summarizing ones only, or all).
+// 16 tells which indexes an update concerns: none, all, or those that summarize blocks.
 #if PG_VERSION_NUM >= 160000
 using UpdateIndexes = TU_UpdateIndexes;
+constexpr UpdateIndexes all_indexes = TU_All;
 inline bool
-needs_index_entries(UpdateIndexes which)
+is_concerned(UpdateIndexes which, Relation index)
 {
-	return which == TU_All;
+	return which == TU_All || (which == TU_Summarizing && index->rd_indam->amsummarizing);
 }
 #else
 using UpdateIndexes = bool;
+constexpr UpdateIndexes all_indexes = true;
 inline bool
-needs_index_entries(UpdateIndexes which)
+is_concerned(UpdateIndexes which, Relation)
 {
 	return which;
 }
@@ -58,14 +60,16 @@ primary_key_index(Rel rel)
 		return RelationGetPrimaryKeyIndex(rel);
 }
 
-// heap_update passes TM_BeingModified through when it is told not to wait, in all these
-// versions, but a server built with assertions refuses to be told so: there the row is
-// locked first.
-#ifdef USE_ASSERT_CHECKING
-constexpr bool updates_without_wait = false;
+// Up to 15 the walker is declared without its arguments.
+inline bool
+walk_expression(Node *node, bool (*walker)(Node *, void *), void *context)
+{
+#if PG_VERSION_NUM >= 160000
+	return expression_tree_walker(node, walker, context);
 #else
-constexpr bool updates_without_wait = true;
+	return expression_tree_walker(node, reinterpret_cast<bool (*)()>(reinterpret_cast<void (*)()>(walker)), context);
 #endif
+}
 
 // 17 shows what an extension's process waits for by a name of its own.
 inline uint32

@@ -236,4 +236,14 @@ idempotency_window_ms()
 	return ms_or_ever(idempotency_window);
 }
 
+int
+pin_search_path()
+{
+	int level = NewGUCNestLevel();
+
+	set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+					  false);
+	return level;
+}
+
 } // namespace outbox

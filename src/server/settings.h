@@ -48,4 +48,8 @@ int64 count_limit();
 // outbox.max_queues: queues that have a place in shared memory.
 int max_queues();
 
+// For SQL and names that are read as the owner: what they look up is not the caller's. Returns
+// the nest level that AtEOXact_GUC undoes.
+int pin_search_path();
+
 } // namespace outbox

@@ -2,45 +2,12 @@
 
 #include "upkeep/installed.h"
 
+#include "server/installed_version.h"
 #include "rows/call.h"
 
 namespace outbox {
 
 namespace {
-
-// A library serves what was released before it, too: a server gets it first, and then one
-// database after the other is updated.
-constexpr const char *served_versions[] = {
-	"0.2.0",
-#ifdef OUTBOX_STOP_POINTS
-	"0.2.0next", // what a test makes of it
-#endif
-};
-
-// The version that is installed here; nullptr for none.
-const char *
-installed_version()
-{
-	Relation rel = table_open(ExtensionRelationId, AccessShareLock);
-	const char *version = nullptr;
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple tuple;
-
-	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ, CStringGetDatum("outbox"));
-	scan = systable_beginscan(rel, ExtensionNameIndexId, true, nullptr, 1, &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-	{
-		bool isnull;
-		Datum value = heap_getattr(tuple, Anum_pg_extension_extversion, RelationGetDescr(rel), &isnull);
-
-		version = isnull ? "" : TextDatumGetCString(value);
-	}
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
-	return version;
-}
 
 bool
 is_subscribed()
@@ -72,8 +39,9 @@ lacks_indexes(const Shape &parent)
 
 		if (leaf == nullptr)
 			continue;
-		lacking = leaf->rd_rel->relkind == RELKIND_RELATION &&
-				  (list_length(RelationGetIndexList(leaf)) < parent.nindexes || !OidIsValid(primary_key_index(leaf)));
+		lacking =
+			leaf->rd_rel->relkind == RELKIND_RELATION &&
+			(list_length(RelationGetIndexList(leaf)) < index_count(parent) || !OidIsValid(primary_key_index(leaf)));
 		relation_close(leaf, AccessShareLock);
 	}
 	table_close(rel, AccessShareLock);
@@ -85,14 +53,15 @@ lacks_indexes(const Shape &parent)
 Finding
 find_extension()
 {
-	const char *version = installed_version();
-
-	if (version == nullptr)
-		return Finding::absent;
-	for (const char *served : served_versions)
-		if (strcmp(version, served) == 0)
+	switch (installed_version())
+	{
+		case no_version:
+			return Finding::absent;
+		case other_version:
+			return Finding::other_version;
+		default:
 			return Finding::present;
-	return Finding::other_version;
+	}
 }
 
 bool

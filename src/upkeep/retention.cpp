@@ -4,15 +4,13 @@
 // few look-ups and disturbs nobody. Then SHARE on the leaf of messages, which keeps
 // producers from adding to it and lets everybody read, while the leaf is read once. Only
 // then ACCESS EXCLUSIVE, for the moment of the DDL, and what others could have changed
-// meanwhile is asked again. It is all asked in SQL, by a session that may be anybody's: what
-// it remembers of somebody's indexes could answer that nothing is pending, or run its code.
+// meanwhile is asked again. It is all asked in SQL, of tables that hold no code of users.
 
 #include "upkeep/retention.h"
 
 #include "upkeep/policy.h"
 
 #include "server/boundary.h"
-#include "rows/index_code.h"
 #include "server/settings.h"
 #include "server/spi.h"
 #include "rows/call.h"
@@ -328,8 +326,8 @@ void
 retire(Leaves *leaves, int64 after_ms, int64 until_ms)
 {
 	keep_if_odd(leaves);
-	prepare_indexes_anew(leaves->messages);
-	prepare_indexes_anew(leaves->attempts);
+	require_sound(messages_shape, leaves->messages);
+	require_sound(attempts_shape, leaves->attempts);
 	keep_if_pending(leaves);
 	keep_if_dead(leaves);
 	keep_if_young(leaves, first_of_last_blocks(leaves->attempts));
@@ -390,8 +388,8 @@ try_next(int64 after_ms, RetiredPair *pair, const Policy *policy, MemoryContext 
 	pair->upto_ms = leaves.upto_ms;
 	pair->is_default = leaves.is_default;
 	pair->object = MemoryContextStrdup(context, get_rel_name(leaves.messages));
-	for (const char *name : {"pending", "replays", "dead", "key_numbers", "retired_numbers"})
-		prepare_indexes_anew(relation_oid(name));
+	for (const Shape *shape : {&pending_shape, &replays_shape, &dead_shape, &key_numbers_shape, &retired_numbers_shape})
+		require_sound(*shape, relation_oid(shape->name));
 	SPI_connect();
 	pair->retired = !leaves.is_default || !is_empty(&leaves);
 	if (pair->retired)

@@ -12,8 +12,6 @@ namespace outbox {
 
 namespace {
 
-constexpr IndexKeys by_id_and_number = {{UUIDOID, INT4OID}};
-
 int
 place_in(TupleDesc from, const FormData_pg_attribute *wanted)
 {
@@ -60,7 +58,7 @@ as_result(FunctionCallInfo fcinfo, TupleTableSlot *row)
 
 // NULL when there is none.
 Datum
-look_up(FunctionCallInfo fcinfo, const Shape &shape, const IndexKeys &keys)
+look_up(FunctionCallInfo fcinfo, const Shape &shape)
 {
 	core::Uuid id = to_uuid(PG_GETARG_DATUM(0));
 	int64 entries = PG_INT64_MAX;
@@ -70,7 +68,7 @@ look_up(FunctionCallInfo fcinfo, const Shape &shape, const IndexKeys &keys)
 	Call call;
 
 	begin_reading(&call);
-	begin_peek(&peek, leaf_of(&call, shape, id, reads), nullptr, keys, 1);
+	begin_peek(&peek, leaf_of(&call, shape, id, reads), primary_key, 1);
 	key_equals(&key, peek.index, 1, F_UUID_EQ, from_uuid(id));
 	start_peek(&peek, &key, 1);
 	fcinfo->isnull = next_within(&peek, BackwardScanDirection, &entries) != Walk::row;
@@ -85,12 +83,12 @@ look_up(FunctionCallInfo fcinfo, const Shape &shape, const IndexKeys &keys)
 
 OUTBOX_FUNCTION(outbox_message)
 {
-	return look_up(fcinfo, messages_shape, by_id);
+	return look_up(fcinfo, messages_shape);
 }
 
 OUTBOX_FUNCTION(outbox_last_attempt)
 {
-	return look_up(fcinfo, attempts_shape, by_id_and_number);
+	return look_up(fcinfo, attempts_shape);
 }
 
 } // namespace outbox

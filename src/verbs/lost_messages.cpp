@@ -9,8 +9,8 @@
 
 #include "commit/transaction.h"
 #include "message/queue.h"
-#include "rows/index_code.h"
 #include "server/boundary.h"
+#include "server/settings.h"
 #include "server/spi.h"
 
 namespace outbox {
@@ -147,7 +147,6 @@ OUTBOX_FUNCTION(outbox_restore_pending)
 	table = pending(&call);
 	LockRelation(table->rel, ShareUpdateExclusiveLock);
 	hold_all_queues(&call);
-	prepare_indexes_anew(RelationGetRelid(table->rel));
 	each_range([&](const char *query) { total += put_back(&call, query); });
 	end_call(&call);
 	PG_RETURN_INT64(total);

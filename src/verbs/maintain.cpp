@@ -10,7 +10,6 @@
 #include "server/boundary.h"
 #include "message/due.h"
 #include "commit/entries.h"
-#include "rows/index_code.h"
 #include "upkeep/idempotency_window.h"
 #include "upkeep/partitions.h"
 #include "rows/probe.h"
@@ -220,7 +219,6 @@ OUTBOX_FUNCTION(outbox_maintain)
 {
 	PreventCommandIfReadOnly("maintain()");
 	begin_results(fcinfo);
-	prepare_domains_anew();
 	lower_all_floors();
 	confine(fcinfo, "repair left for later", "outbox.pending", [&] { repair_all(fcinfo); });
 	confine(fcinfo, "notification left for later", "outbox.pending", [&] { notify_claimable(fcinfo); });

@@ -60,7 +60,7 @@ void
 check_setting(int column, Datum value)
 {
 	using namespace queues_col;
-	const char *name = queues_shape.columns[column];
+	const char *name = queues_shape.columns[column].name;
 
 	switch (column)
 	{
@@ -94,7 +94,7 @@ void
 put_payload_kind(FunctionCallInfo fcinfo, Table *table, TupleTableSlot *row, bool keep_absent)
 {
 	constexpr int argument = queues_col::max_in_flight + 1;
-	const char *name = queues_shape.columns[queues_col::payload_kind];
+	const char *name = queues_shape.columns[queues_col::payload_kind].name;
 
 	if (keep_absent && PG_ARGISNULL(argument))
 		return;
@@ -106,7 +106,7 @@ void
 refuse_what_is_not_there_yet(FunctionCallInfo fcinfo)
 {
 	if (!PG_ARGISNULL(queues_col::max_in_flight))
-		not_supported(queues_shape.columns[queues_col::max_in_flight]);
+		not_supported(queues_shape.columns[queues_col::max_in_flight].name);
 }
 
 // The role that the validator belongs to, nullptr when none is given. For the caller, before
@@ -148,7 +148,7 @@ put_settings(FunctionCallInfo fcinfo, const text *owner, Table *table, TupleTabl
 	{
 		if (keep_absent && PG_ARGISNULL(column))
 			continue;
-		check_setting(column, required_datum(fcinfo, column, queues_shape.columns[column]));
+		check_setting(column, required_datum(fcinfo, column, queues_shape.columns[column].name));
 		set(table, row, column, PG_GETARG_DATUM(column));
 	}
 	put_validator(fcinfo, owner, table, row, keep_absent);
@@ -241,7 +241,7 @@ bool
 has_pending(Call *call, const text *name)
 {
 	Table *table = pending(call);
-	Relation index = named_index(table, "pending_due");
+	Relation index = own_index(table, pending_index::due);
 	ScanKeyData key;
 	Probe probe;
 	bool found;

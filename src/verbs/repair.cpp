@@ -59,16 +59,16 @@ begin_lease_probe(Probe *probe, Call *call)
 {
 	Table *table = pending(call);
 
-	begin_probe(probe, table, named_index(table, "pending_lease"), 2);
+	begin_probe(probe, table, own_index(table, pending_index::lease), 2);
 	remember_entries(probe);
 }
 
 TimestampTz
-expiry_in(const Probe *probe)
+expiry_in(Call *call, const Probe *probe)
 {
 	bool isnull;
 
-	return DatumGetTimestampTz(probe->table->get(probe->slot, pending_col::lease_expires_at, &isnull));
+	return DatumGetTimestampTz(pending(call)->get(probe->slot, pending_col::lease_expires_at, &isnull));
 }
 
 // A walk that does not begin at the floor cannot raise it.
@@ -88,7 +88,7 @@ next_expired(Call *call, RepairScan *scan, Probe *probe)
 {
 	while (next_settled(probe, ForwardScanDirection))
 	{
-		TimestampTz expiry = expiry_in(probe);
+		TimestampTz expiry = expiry_in(call, probe);
 		PendingRow *row;
 
 		CHECK_FOR_INTERRUPTS();
@@ -290,7 +290,7 @@ next_expiry_after(Call *call, TimestampTz after)
 	start_between(&probe, after + 1, DT_NOEND);
 	walk = next_settled_within(&probe, &entries);
 	if (walk == Walk::row)
-		earliest = expiry_in(&probe);
+		earliest = expiry_in(call, &probe);
 	else if (walk == Walk::tired)
 		earliest = DatumGetTimestampTz(entry_column(&probe, 1));
 	end_probe(&probe);
@@ -309,7 +309,8 @@ sweep_leases(Call *call)
 	begin_lease_probe(&probe, call);
 	sweep_below(
 		&database->lease_floor, &at, &probe, 1, entries_a_sweep,
-		[&](TimestampTz from, TimestampTz to) { start_between(&probe, from, to); }, [&] { return expiry_in(&probe); });
+		[&](TimestampTz from, TimestampTz to) { start_between(&probe, from, to); },
+		[&] { return expiry_in(call, &probe); });
 	end_probe(&probe);
 }
 

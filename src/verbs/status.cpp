@@ -20,10 +20,6 @@ namespace outbox {
 
 namespace {
 
-constexpr IndexKeys by_due_time = {{TEXTOID, INT2OID, TIMESTAMPTZOID}};
-constexpr IndexKeys by_expiry = {{TIMESTAMPTZOID, TEXTOID}};
-constexpr IndexKeys by_queue = {{TEXTOID}};
-
 // So many entries of each priority are read in any case, to find its oldest.
 constexpr int64 least_entries = 16;
 
@@ -120,7 +116,7 @@ walk_due(Asked *asked)
 {
 	Peek peek;
 
-	begin_peek(&peek, asked->pending, "pending_due", by_due_time, 4);
+	begin_peek(&peek, asked->pending, pending_index::due, 4);
 	for (bool later : {false, true})
 	{
 		int64 entries = count_limit();
@@ -152,7 +148,7 @@ walk_expired(Asked *asked)
 	ScanKeyData keys[2];
 	Peek peek;
 
-	begin_peek(&peek, asked->pending, "pending_lease", by_expiry, 2);
+	begin_peek(&peek, asked->pending, pending_index::lease, 2);
 	key_compares(&keys[0], peek.index, 1, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE,
 				 TimestampTzGetDatum(IsolationUsesXactSnapshot() ? DT_NOBEGIN : lease_floor()));
 	key_compares(&keys[1], peek.index, 1, BTLessEqualStrategyNumber, F_TIMESTAMPTZ_LE, TimestampTzGetDatum(asked->now));
@@ -171,7 +167,7 @@ walk_oldest(Asked *asked)
 	bool found = false;
 	Peek peek;
 
-	begin_peek(&peek, asked->pending, nullptr, by_id, 0);
+	begin_peek(&peek, asked->pending, primary_key, 0);
 	start_peek(&peek, nullptr, 0);
 	while (!found && next_within(&peek, ForwardScanDirection, &entries) == Walk::row)
 	{
@@ -196,7 +192,7 @@ walk_dead(Asked *asked, Call *call)
 	Peek peek;
 	Walk walk;
 
-	begin_peek(&peek, dead, "dead_open", by_queue, 1);
+	begin_peek(&peek, dead, dead_index::open, 1);
 	key_equals(&key, peek.index, 1, F_TEXTEQ, PointerGetDatum(asked->queue));
 	start_peek(&peek, &key, 1);
 	while ((walk = next_within(&peek, ForwardScanDirection, &entries)) == Walk::row)

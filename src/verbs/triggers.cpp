@@ -25,10 +25,10 @@ read_entry(Relation rel, HeapTuple tuple, Entry *entry)
 	TupleDesc desc = RelationGetDescr(rel);
 	bool all_there = true;
 	auto value = [&](int column, bool *isnull) {
-		int number = SPI_fnumber(desc, pending_shape.columns[column]);
+		int number = SPI_fnumber(desc, pending_shape.columns[column].name);
 
 		*isnull = true;
-		if (number > 0 && TupleDescAttr(desc, number - 1)->atttypid == pending_shape.types[column])
+		if (number > 0 && TupleDescAttr(desc, number - 1)->atttypid == pending_shape.columns[column].type)
 			return heap_getattr(tuple, number, desc, isnull);
 		return static_cast<Datum>(0);
 	};
@@ -81,7 +81,7 @@ bool
 same_message(const TriggerData *trigger)
 {
 	TupleDesc desc = RelationGetDescr(trigger->tg_relation);
-	int number = SPI_fnumber(desc, pending_shape.columns[pending_col::outbox_id]);
+	int number = SPI_fnumber(desc, pending_shape.columns[pending_col::outbox_id].name);
 	bool isnull[2] = {true, true};
 	Datum before;
 	Datum after;

@@ -144,7 +144,7 @@ COMMIT;
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT t.did();
 COMMIT;
--- What it writes, it writes by its own names.
+-- Nor does it write where code of users would run.
 CREATE INDEX mine ON outbox.retired_numbers (t.norm(outbox_id::text));
 CREATE DOMAIN t.code AS text;
 ALTER TABLE outbox.retired_numbers ADD code t.code DEFAULT 'X';

@@ -1,0 +1,541 @@
+// See layout.h.
+
+#include "rows/layout.h"
+
+#include "rows/expressions.h"
+#include "server/installed_version.h"
+#include "server/settings.h"
+
+namespace outbox {
+
+namespace {
+
+struct Survey {
+	const Shape &shape;
+	Relation rel;
+	TupleDesc desc;
+	Layout *layout;
+	bool is_incomplete; // a column of ours is missing or of another type
+	List *problems;
+};
+
+Problem *
+problem(int sqlstate, const char *what, const char *detail, const char *hint)
+{
+	Problem *made = static_cast<Problem *>(palloc(sizeof(Problem)));
+
+	*made = {sqlstate, what, detail, hint};
+	return made;
+}
+
+void
+add(List **problems, int sqlstate, const char *what, const char *detail, const char *hint)
+{
+	*problems = lappend(*problems, problem(sqlstate, what, detail, hint));
+}
+
+void
+add_unsupported(List **problems, const char *what)
+{
+	add(problems, ERRCODE_FEATURE_NOT_SUPPORTED, psprintf("has %s", what),
+		"The outbox works on its tables directly and would ignore it.", "Remove it, or use a table of your own.");
+}
+
+void
+add_users_code(Survey *survey, const char *where, const char *code)
+{
+	add(&survey->problems, ERRCODE_FEATURE_NOT_SUPPORTED, psprintf("has %s, which uses %s", where, code),
+		"The outbox works on its tables directly, as their owner, and runs no code of users there.",
+		"Use immutable functions and operators that come with the server and are written in C, a validator of the "
+		"queue, or a table of your own.");
+}
+
+// ---- triggers and the like
+
+// The trigger events (as tgtype bits) that an access would have to fire.
+bool
+would_fire(int16 tgtype, int access)
+{
+	return ((access & inserts) != 0 && TRIGGER_FOR_INSERT(tgtype)) ||
+		   ((access & updates) != 0 && TRIGGER_FOR_UPDATE(tgtype)) ||
+		   ((access & deletes) != 0 && TRIGGER_FOR_DELETE(tgtype));
+}
+
+// InvalidOid: the shape has no trigger.
+Oid
+own_trigger_function(const Shape &shape, Oid schema)
+{
+	oidvector *no_arguments = buildoidvector(nullptr, 0);
+
+	if (shape.own_trigger == nullptr)
+		return InvalidOid;
+	return GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(shape.own_trigger),
+						   PointerGetDatum(no_arguments), ObjectIdGetDatum(schema));
+}
+
+// Our own trigger bears the name of its function.
+bool
+is_own_trigger(const Shape &shape, const Trigger *trigger, Oid function)
+{
+	return OidIsValid(function) && trigger->tgfoid == function && strcmp(trigger->tgname, shape.own_trigger) == 0;
+}
+
+void
+survey_triggers(const Shape &shape, Relation rel, int access, List **problems)
+{
+	// Looked up first: a look into the catalogue may replace what the walk is in.
+	Oid function = rel->trigdesc != nullptr ? own_trigger_function(shape, RelationGetNamespace(rel)) : InvalidOid;
+	const TriggerDesc *triggers = rel->trigdesc;
+
+	for (int i = 0; triggers != nullptr && i < triggers->numtriggers; i++)
+	{
+		const Trigger *trigger = &triggers->triggers[i];
+
+		if (trigger->tgenabled != TRIGGER_DISABLED && would_fire(trigger->tgtype, access) &&
+			!is_own_trigger(shape, trigger, function))
+			add_unsupported(problems, psprintf("the trigger %s", trigger->tgname));
+	}
+}
+
+// ---- columns
+
+// The columns stand where the install script put them unless somebody dropped one
+// or a dump wrote them anew: then they are looked for.
+AttrNumber
+find_column(TupleDesc desc, const char *name, int expected)
+{
+	for (int n = 0; n < desc->natts; n++)
+	{
+		int i = (expected + n) % desc->natts;
+		Form_pg_attribute attr = TupleDescAttr(desc, i);
+
+		if (!attr->attisdropped && strcmp(NameStr(attr->attname), name) == 0)
+			return static_cast<AttrNumber>(i + 1);
+	}
+	return InvalidAttrNumber;
+}
+
+Oid
+wanted_type(const Survey *survey, const Column &column)
+{
+	return OidIsValid(column.type) ? column.type : attempt_state_type(RelationGetNamespace(survey->rel));
+}
+
+void
+map_column(Survey *survey, int i)
+{
+	const Column &column = survey->shape.columns[i];
+	AttrNumber attno = find_column(survey->desc, column.name, i);
+	Form_pg_attribute attr;
+
+	survey->layout->attno[i] = attno;
+	if (attno == InvalidAttrNumber && static_cast<int>(column.since) > installed_version())
+		return;
+	if (attno == InvalidAttrNumber)
+	{
+		survey->is_incomplete = true;
+		add(&survey->problems, ERRCODE_UNDEFINED_COLUMN, psprintf("has no column %s", column.name), nullptr, nullptr);
+		return;
+	}
+	attr = TupleDescAttr(survey->desc, attno - 1);
+	if (attr->atttypid != wanted_type(survey, column))
+	{
+		survey->is_incomplete = true;
+		add(&survey->problems, ERRCODE_DATATYPE_MISMATCH,
+			psprintf("has a column %s of type %s instead of %s", column.name, format_type_be(attr->atttypid),
+					 format_type_be(wanted_type(survey, column))),
+			nullptr, nullptr);
+	}
+	if (attr->attnotnull && column.null == Column::nullable)
+		survey->layout->extended = true;
+}
+
+bool
+is_own_column(const Survey *survey, int attno)
+{
+	for (int i = 0; survey->shape.columns[i].name != nullptr; i++)
+		if (survey->layout->attno[i] == attno)
+			return true;
+	return false;
+}
+
+// What the executor would compute for a new row.
+void
+survey_users_column(Survey *survey, int attno)
+{
+	Form_pg_attribute attr = TupleDescAttr(survey->desc, attno - 1);
+	Node *expression = build_column_default(survey->rel, attno);
+	const char *code = expression != nullptr ? users_code(expression) : nullptr;
+
+	survey->layout->extended = true;
+	if (get_typtype(attr->atttypid) == TYPTYPE_DOMAIN && DomainHasConstraints(attr->atttypid))
+		code = psprintf("the domain %s", format_type_be(attr->atttypid));
+	if (code != nullptr)
+		add_users_code(survey, psprintf("the column %s", NameStr(attr->attname)), code);
+}
+
+void
+survey_columns(Survey *survey)
+{
+	for (int i = 0; survey->shape.columns[i].name != nullptr; i++)
+		map_column(survey, i);
+	for (int i = 1; i <= survey->desc->natts; i++)
+		if (!TupleDescAttr(survey->desc, i - 1)->attisdropped && !is_own_column(survey, i))
+			survey_users_column(survey, i);
+}
+
+// ---- CHECKs
+
+// The place in the shape of the one that has this condition, or -1.
+int
+own_check(const Survey *survey, Node *condition)
+{
+	const OwnCheck *checks = survey->shape.checks;
+
+	for (int i = 0; checks[i].name != nullptr; i++)
+		if (::equal(stored_form(survey->rel, checks[i].condition), condition))
+			return i;
+	return -1;
+}
+
+void
+survey_checks(Survey *survey)
+{
+	const TupleConstr *constr = survey->desc->constr;
+	uint32 found = 0;
+
+	for (int i = 0; constr != nullptr && i < constr->num_check; i++)
+	{
+		const ConstrCheck *check = &constr->check[i];
+		Node *condition = static_cast<Node *>(stringToNode(check->ccbin));
+		int own = own_check(survey, condition);
+		const char *code = own < 0 ? users_code(condition) : nullptr;
+
+		if (own >= 0)
+			found |= check->ccvalid ? uint32{1} << own : 0;
+		else
+			survey->layout->extended = true;
+		if (code != nullptr)
+			add_users_code(survey, psprintf("the CHECK constraint %s", check->ccname), code);
+	}
+	for (int i = 0; survey->shape.checks[i].name != nullptr; i++)
+		if ((found & uint32{1} << i) == 0)
+			add(&survey->problems, 0,
+				psprintf("has no valid constraint %s CHECK (%s)", survey->shape.checks[i].name,
+						 survey->shape.checks[i].condition),
+				nullptr, nullptr);
+}
+
+// ---- indexes
+
+// A row of pg_index.
+struct Index {
+	HeapTuple tuple;
+	Form_pg_index form;
+	const oidvector *classes;
+	const oidvector *collations;
+	const int2vector *options;
+	List *expressions;
+	Node *predicate;
+};
+
+Datum
+field(HeapTuple tuple, AttrNumber attno)
+{
+	bool isnull;
+	Datum value = SysCacheGetAttr(INDEXRELID, tuple, attno, &isnull);
+
+	return isnull ? static_cast<Datum>(0) : value;
+}
+
+void *
+nodes(HeapTuple tuple, AttrNumber attno)
+{
+	Datum trees = field(tuple, attno);
+
+	return trees != 0 ? stringToNode(TextDatumGetCString(trees)) : nullptr;
+}
+
+// nullptr: it is gone.
+Index *
+read_index(Oid oid)
+{
+	HeapTuple tuple = SearchSysCacheCopy1(INDEXRELID, ObjectIdGetDatum(oid));
+	Index *index = static_cast<Index *>(palloc(sizeof(Index)));
+
+	if (!HeapTupleIsValid(tuple))
+		return nullptr;
+	index->tuple = tuple;
+	index->form = reinterpret_cast<Form_pg_index>(GETSTRUCT(tuple));
+	index->classes = reinterpret_cast<oidvector *>(DatumGetPointer(field(tuple, Anum_pg_index_indclass)));
+	index->collations = reinterpret_cast<oidvector *>(DatumGetPointer(field(tuple, Anum_pg_index_indcollation)));
+	index->options = reinterpret_cast<int2vector *>(DatumGetPointer(field(tuple, Anum_pg_index_indoption)));
+	index->expressions = static_cast<List *>(nodes(tuple, Anum_pg_index_indexprs));
+	index->predicate = static_cast<Node *>(nodes(tuple, Anum_pg_index_indpred));
+	return index;
+}
+
+constexpr char descending[] = " DESC";
+
+int
+key_count(const OwnIndex &own)
+{
+	int n = 0;
+
+	while (n < static_cast<int>(lengthof(own.keys)) && own.keys[n] != nullptr)
+		n++;
+	return n;
+}
+
+// The tree of a key, a Var for a column.
+Node *
+index_key(const Survey *survey, const Index *index, int place)
+{
+	AttrNumber attno = index->form->indkey.values[place];
+	int expression = 0;
+
+	if (attno == 0)
+	{
+		for (int i = 0; i < place; i++)
+			expression += index->form->indkey.values[i] == 0;
+		return static_cast<Node *>(list_nth(index->expressions, expression));
+	}
+	return reinterpret_cast<Node *>(makeVar(1, attno, TupleDescAttr(survey->desc, attno - 1)->atttypid,
+											TupleDescAttr(survey->desc, attno - 1)->atttypmod,
+											TupleDescAttr(survey->desc, attno - 1)->attcollation, 0));
+}
+
+bool
+is_own_key(const Survey *survey, const Index *index, int place, const char *key)
+{
+	bool descends = pg_str_endswith(key, descending);
+	Node *wanted = stored_form(survey->rel, descends ? pnstrdup(key, strlen(key) - strlen(descending)) : key);
+	int16 option = descends ? INDOPTION_DESC | INDOPTION_NULLS_FIRST : 0;
+
+	return index->options->values[place] == option && ::equal(index_key(survey, index, place), wanted) &&
+		   index->collations->values[place] == exprCollation(wanted) &&
+		   index->classes->values[place] == GetDefaultOpClass(exprType(wanted), BTREE_AM_OID);
+}
+
+bool
+is_own_predicate(const Survey *survey, const Index *index, const OwnIndex &own)
+{
+	if (own.predicate == nullptr || index->predicate == nullptr)
+		return own.predicate == nullptr && index->predicate == nullptr;
+	return ::equal(stored_form(survey->rel, own.predicate), index->predicate);
+}
+
+bool
+is_own_index(const Survey *survey, const Index *index, int which)
+{
+	const OwnIndex &own = survey->shape.indexes[which];
+	Form_pg_index form = index->form;
+
+	if (!form->indisvalid || !form->indisready || !form->indimmediate || form->indisexclusion ||
+		form->indnullsnotdistinct || form->indisunique != own.unique || form->indisprimary != (which == primary_key) ||
+		form->indnatts != key_count(own) || form->indnkeyatts != key_count(own))
+		return false;
+	for (int i = 0; i < key_count(own); i++)
+		if (!is_own_key(survey, index, i, own.keys[i]))
+			return false;
+	return is_own_predicate(survey, index, own);
+}
+
+// What its insertion passed, no update refuses.
+bool
+is_over_unchanging_columns(const Survey *survey, const Index *index)
+{
+	Bitmapset *attnos = nullptr;
+
+	for (int i = 0; i < index->form->indnatts; i++)
+		if (index->form->indkey.values[i] != 0)
+			attnos = bms_add_member(attnos, index->form->indkey.values[i] - FirstLowInvalidHeapAttributeNumber);
+	pull_varattnos(reinterpret_cast<Node *>(index->expressions), 1, &attnos);
+	pull_varattnos(index->predicate, 1, &attnos);
+	for (int i = 0; survey->shape.columns[i].name != nullptr; i++)
+		if (survey->shape.columns[i].unchanging)
+			attnos = bms_del_member(attnos, survey->layout->attno[i] - FirstLowInvalidHeapAttributeNumber);
+	return bms_is_empty(attnos);
+}
+
+// What is not the server's of the operators that it is kept up by.
+const char *
+users_code_of_keys(const Survey *survey, const Index *index)
+{
+	for (int i = 0; i < index->form->indnkeyatts; i++)
+	{
+		Oid type = exprType(index_key(survey, index, i));
+
+		if (index->classes->values[i] >= FirstUnpinnedObjectId)
+			return "an operator class of a user";
+		if (!is_plain_type(type))
+			return psprintf("the type %s", format_type_be(type));
+	}
+	return nullptr;
+}
+
+void
+survey_users_index(Survey *survey, const Index *index)
+{
+	const char *name = get_rel_name(index->form->indexrelid);
+	const char *code = users_code_of_keys(survey, index);
+
+	if (index->form->indisexclusion)
+		add_unsupported(&survey->problems, psprintf("the exclusion constraint %s", name));
+	else if (index->form->indisunique && !index->form->indimmediate)
+		add_unsupported(&survey->problems, psprintf("the deferrable constraint %s", name));
+	if (code == nullptr && index->expressions != NIL)
+		code = users_code(reinterpret_cast<Node *>(index->expressions));
+	if (code == nullptr && index->predicate != nullptr)
+		code = users_code(index->predicate);
+	if (code != nullptr)
+		add_users_code(survey, psprintf("the index %s", name), code);
+	if (index->form->indisunique || !is_over_unchanging_columns(survey, index))
+		survey->layout->fallible = true;
+}
+
+void
+survey_index(Survey *survey, Oid oid)
+{
+	const Index *index = read_index(oid);
+	Layout *layout = survey->layout;
+
+	if (index == nullptr)
+		return;
+	layout->indexes[layout->nindexes++] = oid;
+	for (int i = 0; survey->shape.indexes[i].name != nullptr; i++)
+		if (is_own_index(survey, index, i))
+		{
+			layout->own[i] = layout->nindexes - 1;
+			return;
+		}
+	survey_users_index(survey, index);
+}
+
+const char *
+definition(const OwnIndex &own)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	for (int i = 0; i < key_count(own); i++)
+		appendStringInfo(&text, "%s%s", i > 0 ? ", " : "", own.keys[i]);
+	return own.predicate != nullptr ? psprintf("(%s) WHERE %s", text.data, own.predicate) : psprintf("(%s)", text.data);
+}
+
+void
+add_missing_index(Survey *survey, int which)
+{
+	const OwnIndex &own = survey->shape.indexes[which];
+	const char *table = RelationGetRelationName(survey->rel);
+	const char *name = psprintf("%s_%s", table, own.name);
+	const char *make =
+		which == primary_key
+			? psprintf("ALTER TABLE outbox.%s ADD CONSTRAINT %s PRIMARY KEY %s;", table, name, definition(own))
+			: psprintf("CREATE %sINDEX %s ON outbox.%s %s;", own.unique ? "UNIQUE " : "", name, table, definition(own));
+
+	// First of all: what stands in its place may be a problem, too.
+	survey->problems = lcons(problem(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+									 psprintf("has no valid %s %s %s", which == primary_key ? "primary key" : "index",
+											  name, definition(own)),
+									 "It was dropped, is being built, or another was made in its place.",
+									 psprintf("Drop what stands in its place, and use: %s", make)),
+							 survey->problems);
+}
+
+void
+survey_indexes(Survey *survey, List *oids)
+{
+	ListCell *cell;
+
+	for (int &place : survey->layout->own)
+		place = -1;
+	foreach (cell, oids)
+		survey_index(survey, lfirst_oid(cell));
+	for (int i = 0; survey->shape.indexes[i].name != nullptr; i++)
+		if (survey->layout->own[i] < 0)
+			add_missing_index(survey, i);
+}
+
+} // namespace
+
+List *
+survey(const Shape &shape, Relation rel, Layout *layout)
+{
+	List *oids = RelationGetIndexList(rel);
+	Survey survey = {shape, rel, RelationGetDescr(rel), layout, false, NIL};
+	int guc_level;
+
+	memset(layout, 0, sizeof(*layout));
+	layout->indexes = static_cast<Oid *>(palloc(sizeof(Oid) * static_cast<Size>(Max(list_length(oids), 1))));
+	if (rel->rd_rel->relkind != RELKIND_RELATION)
+	{
+		add(&survey.problems, ERRCODE_FEATURE_NOT_SUPPORTED, "is not an ordinary table", nullptr,
+			"Partitions of messages and attempts must be ordinary tables.");
+		return survey.problems;
+	}
+	guc_level = pin_search_path();
+	survey_columns(&survey);
+	// What stands on such a column cannot be compared.
+	if (!survey.is_incomplete)
+	{
+		survey_checks(&survey);
+		survey_indexes(&survey, oids);
+	}
+	AtEOXact_GUC(true, guc_level);
+	layout->fallible = layout->fallible || layout->extended;
+	return survey.problems;
+}
+
+List *
+survey_access(const Shape &shape, Relation rel, int access)
+{
+	List *problems = NIL;
+
+	survey_triggers(shape, rel, access, &problems);
+	if (rel->rd_rules != nullptr)
+		add_unsupported(&problems, "a rule");
+	if (rel->rd_rel->relrowsecurity)
+		add_unsupported(&problems, "row level security");
+	return problems;
+}
+
+bool
+raise_first(const List *problems, Relation rel, bool writing)
+{
+	bool others = false;
+	ListCell *cell;
+
+	foreach (cell, problems)
+	{
+		const Problem *problem = static_cast<const Problem *>(lfirst(cell));
+
+		if (problem->sqlstate == 0)
+			continue;
+		others = true;
+		if (writing || problem->sqlstate != ERRCODE_FEATURE_NOT_SUPPORTED)
+			ereport(ERROR, (errcode(problem->sqlstate),
+							errmsg("table outbox.%s %s", RelationGetRelationName(rel), problem->what),
+							problem->detail != nullptr ? errdetail("%s", problem->detail) : 0,
+							problem->hint != nullptr ? errhint("%s", problem->hint) : 0));
+	}
+	return others;
+}
+
+void
+require_sound(const Shape &shape, Oid oid)
+{
+	Relation rel = table_open(oid, AccessShareLock);
+	Layout layout;
+
+	raise_first(survey(shape, rel, &layout), rel, true);
+	table_close(rel, NoLock);
+}
+
+Oid
+attempt_state_type(Oid schema)
+{
+	return GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("attempt_state"), ObjectIdGetDatum(schema));
+}
+
+} // namespace outbox
