@@ -111,4 +111,7 @@ extern "C" {
 #include "utils/varlena.h"
 }
 
+// Gone from 17 on.
+#undef Abs
+
 #include "server/compat.h"

@@ -172,10 +172,11 @@ period(FunctionCallInfo fcinfo, int i, const char *name)
 {
 	constexpr int most_days = 3653;
 	const Interval *interval = PG_ARGISNULL(i) ? nullptr : PG_GETARG_INTERVAL_P(i);
+	auto is_beyond = [](int64 days) { return days < -most_days || days > most_days; };
 
 	if (interval == nullptr)
 		return "NULL";
-	if (interval->month != 0 || Abs(interval->day) > most_days || Abs(interval->time / USECS_PER_DAY) > most_days ||
+	if (interval->month != 0 || is_beyond(interval->day) || is_beyond(interval->time / USECS_PER_DAY) ||
 		interval->day * USECS_PER_DAY + interval->time < USECS_PER_HOUR ||
 		interval->day * USECS_PER_DAY + interval->time > most_days * USECS_PER_DAY)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
