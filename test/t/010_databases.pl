@@ -302,7 +302,10 @@ sub maintenance_is
 
 $from = log_size($node);
 configure($node, 'outbox.poll_interval' => '100ms', 'outbox.partition_interval' => '1 hour');
-$pid = database('m');
+# As a restore does, which brings its own partitions.
+$node->safe_psql('postgres', 'CREATE DATABASE m OWNER owner');
+$node->safe_psql('m', 'SET xmloption = content; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; CREATE EXTENSION outbox');
+$pid = wait_for_worker($node, database => 'm');
 wait_for_rounds($node, 'worker', 'm', 3);
 is(partitions($_), '', "no partition of $_ before anybody enqueued") foreach qw(messages attempts);
 
@@ -405,7 +408,7 @@ left_alone("a partition of $_ without its indexes", qq{
 	'DROP TABLE outbox.restored') foreach qw(messages attempts);
 
 $node->safe_psql('postgres', 'CREATE DATABASE publisher');
-$node->safe_psql('publisher', 'CREATE EXTENSION outbox; CREATE PUBLICATION p FOR TABLE outbox.messages, outbox.attempts, outbox.pending');
+$node->safe_psql('publisher', 'CREATE EXTENSION outbox; CREATE PUBLICATION p FOR TABLE outbox.messages, outbox.attempts, outbox.pending WITH (publish_via_partition_root = true)');
 left_alone('a subscription', "CREATE SUBSCRIPTION s CONNECTION '" . $node->connstr('publisher') =~ s/'/''/gr . "' PUBLICATION p
 	WITH (create_slot = false, slot_name = NONE, enabled = false, copy_data = false)", 'DROP SUBSCRIPTION s');
 logged($node, $from, 'tables that others fill');
@@ -437,8 +440,9 @@ foreach my $kind ('DEFAULT partitions only', 'DEFAULT partitions only, the last 
 	$from = log_size($node);
 	configure($node, 'outbox.worker' => 'off');
 	$node->safe_psql('postgres', 'CREATE DATABASE source');
-	$node->safe_psql('source', 'CREATE EXTENSION outbox');
-	$node->safe_psql('source', 'SELECT outbox.maintain()') if $kind eq 'dated partitions';
+	# As a restore does, without dated partitions; or with those that CREATE EXTENSION makes.
+	$node->safe_psql('source', ($kind eq 'dated partitions' ? '' : 'SET xmloption = content; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; ')
+		. 'CREATE EXTENSION outbox');
 	$node->safe_psql('source', $content);
 	$node->safe_psql('source', q{SELECT count(*) FROM outbox.claim('gone', 15, '1 ms', queues => ARRAY['default', 'q'])});
 	$expired = $node->safe_psql('source', q{SELECT count(*) FROM outbox.pending WHERE lease_expires_at < clock_timestamp()});
