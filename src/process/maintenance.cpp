@@ -34,7 +34,7 @@ int64 next_at;        // steady clock
 int64 old_data_since; // steady clock: when it was dealt with last
 int64 old_data_pause_us;
 bool lacks_pairs;
-bool keeps_data; // somebody has enqueued
+bool keeps_data; // a session has enqueued
 
 bool
 is_maintaining()
@@ -124,7 +124,7 @@ at_exit(int, Datum)
 	end_status(report);
 }
 
-// What the process does. Each is well or not for itself, over the processes' lives.
+// The tasks of the process. Each has its own failures, which outlive a process.
 struct Task {
 	int trouble; // its place in the report
 	const char *could_not;
@@ -191,7 +191,7 @@ fault(const ErrorData *error)
 	return error == nullptr || is_lock_wait(error) ? nullptr : error->message;
 }
 
-// Somebody wants the database for himself.
+// Another session needs exclusive use of the database.
 bool
 is_to_go_on(DatabaseSlot *slot)
 {

@@ -33,7 +33,7 @@ void check_parent(const Shape &shape, Oid oid, int access);
 // Once its indexes are open.
 void know_indexes(KnownTable *known, Relation *indexes);
 
-// The extension was dropped, and perhaps made anew, in the middle of a call.
+// The extension was dropped, and perhaps created again, in the middle of a call.
 [[noreturn]] void parent_is_gone(Oid oid);
 
 } // namespace outbox

@@ -99,8 +99,8 @@ survey_triggers(const Shape &shape, Relation rel, int access, List **problems)
 
 // ---- columns
 
-// The columns stand where the install script put them unless somebody dropped one
-// or a dump wrote them anew: then they are looked for.
+// The columns stand where the install script put them unless one was dropped
+// or a dump wrote them in another order: then they are searched by name.
 AttrNumber
 find_column(TupleDesc desc, const char *name, int expected)
 {

@@ -21,7 +21,7 @@ struct Probe {
 	SnapshotData snapshot;
 	TupleTableSlot *slot;
 	ItemPointerData entry; // of the index, that led to the row
-	bool ended;            // an index scan that is asked again after its end begins anew
+	bool ended;            // an index scan that is asked again after its end starts from the beginning
 	bool standing;         // it may keep pages pinned
 
 	// Another open transaction that inserted, or is changing or deleting, the row.

@@ -330,7 +330,7 @@ update_row(Table *table, ItemPointer tid, TupleTableSlot *row, Wait wait)
 }
 
 // Without waiting first, which is how most rows go. TM_BeingModified then says only that
-// somebody has a lock, perhaps our own transaction.
+// another lock is held, perhaps by our own transaction.
 Changed
 delete_row(Table *table, ItemPointer tid, Wait wait)
 {

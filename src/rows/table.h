@@ -44,7 +44,7 @@ struct Table {
 Table *wrap_table(const Shape &shape, Relation rel, int access, EState *estate);
 void close_table(Table *table);
 
-// Somebody added columns, checks or indexes: a single row may be refused by them.
+// A user added columns, checks or indexes, which may refuse a single row.
 bool has_foreign_parts(const Table *table);
 
 // By its place in the shape.

@@ -110,7 +110,7 @@ process_number()
 #endif
 }
 
-// Left behind by a DROP DATABASE that was interrupted; nobody can connect to it.
+// Left behind by an interrupted DROP DATABASE; no session can connect to it.
 inline bool
 database_is_broken([[maybe_unused]] Form_pg_database database)
 {

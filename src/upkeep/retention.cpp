@@ -1,4 +1,4 @@
-// See retention.h. Why nobody loses anything: docs/internals.md, "Retention".
+// See retention.h. Why no message is lost: docs/internals.md, "Retention".
 //
 // Shape: what can be asked without a lock is asked first, so that a pair that stays costs a
 // few look-ups and disturbs nobody. Then SHARE on the leaf of messages, which keeps
@@ -221,7 +221,7 @@ lock_all(const Leaves *leaves)
 			LockRelationOid(rel, AccessExclusiveLock);
 }
 
-// A leaf that somebody uses is not read for nothing.
+// A leaf that is in use is not read in vain.
 void
 require_unused(const Leaves *leaves)
 {
@@ -244,7 +244,7 @@ require_unchanged(const Leaves *leaves, int64 after_ms, int64 until_ms)
 
 // ---- retiring
 
-// Keys outlive their messages: a repeated enqueue is still told the number.
+// Keys outlive their messages: a repeated enqueue still returns the number.
 void
 carry_numbers(const Leaves *leaves)
 {

@@ -208,7 +208,7 @@ pending_seen(const Held *held)
 	return held->due + held->scheduled + held->leased + held->expired;
 }
 
-// Rows that no commit told of (a restore of dead letters, say) show when more was read than is kept.
+// Rows that no commit announced, such as restored dead letters, show when more was read than is kept.
 bool
 is_below_what_was_read(const Held *held, QueueSlot *slot)
 {

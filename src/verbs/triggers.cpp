@@ -18,7 +18,7 @@ namespace outbox {
 
 namespace {
 
-// False for a row without what an entry is made of: somebody changed the table.
+// False for a row without the columns of an entry: the table was changed.
 bool
 read_entry(Relation rel, HeapTuple tuple, Entry *entry)
 {
