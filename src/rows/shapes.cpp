@@ -1,8 +1,8 @@
 // See shapes.h.
 //
-// What is written here decides whose a column, a CHECK or an index is: what reads otherwise is
-// somebody's own, and costs each call more. The SQL is compared by what the server makes of it,
-// so that it need not be written as the server would print it.
+// These definitions decide whether a column, a CHECK or an index is ours: anything else belongs
+// to a user, and costs each call more. The SQL is compared as the server parses it,
+// so it need not be written as the server would print it.
 
 #include "rows/shapes.h"
 

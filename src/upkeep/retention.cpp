@@ -1,10 +1,10 @@
 // See retention.h. Why no message is lost: docs/internals.md, "Retention".
 //
-// Shape: what can be asked without a lock is asked first, so that a pair that stays costs a
-// few look-ups and disturbs nobody. Then SHARE on the leaf of messages, which keeps
-// producers from adding to it and lets everybody read, while the leaf is read once. Only
-// then ACCESS EXCLUSIVE, for the moment of the DDL, and what others could have changed
-// meanwhile is asked again. It is all asked in SQL, of tables that hold no code of users.
+// Shape: questions that need no lock come first, so that a pair that stays costs a
+// few look-ups and disturbs no session. Then SHARE on the leaf of messages, which blocks
+// inserts and allows reading, while the leaf is read once. Only
+// then ACCESS EXCLUSIVE, for the duration of the DDL, and questions whose answers may have changed
+// are asked again. All questions are in SQL, on tables that hold no code of users.
 
 #include "upkeep/retention.h"
 
