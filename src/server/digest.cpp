@@ -21,11 +21,15 @@ no_digest()
 const EVP_MD *
 algorithm()
 {
+#if OPENSSL_VERSION_NUMBER >= 0x30000000L
 	static EVP_MD *sha256;
 
 	if (sha256 == nullptr)
 		sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
 	return sha256;
+#else
+	return EVP_sha256();
+#endif
 }
 
 EVP_MD_CTX *
