@@ -1218,7 +1218,7 @@ BEGIN ATOMIC
 	SELECT 'error', o.oid::regclass::text, 'no valid primary key'
 	FROM ours o
 	WHERE (NOT o.is_core OR o.relname = 'retention') AND o.relkind = 'r'
-		AND NOT EXISTS (SELECT 1 FROM pg_index x WHERE x.indrelid = o.oid AND x.indisprimary AND x.indisvalid)
+		AND NOT EXISTS (SELECT 1 FROM pg_index x WHERE x.indrelid = o.oid AND x.indisprimary AND x.indisvalid AND x.indisready)
 	UNION ALL
 	SELECT 'error', l.oid::regclass::text, 'no partition of ' || CASE WHEN l.parent = 'outbox.messages'::regclass THEN 'outbox.attempts' ELSE 'outbox.messages' END || ' has the same bounds'
 	FROM leaves l

@@ -98,6 +98,7 @@ SELECT results_eq($$
 	('resume',                          '',        '',        'EXECUTE', '',        '',        ''),
 	('set_retention',                   '',        '',        'EXECUTE', '',        '',        ''),
 	('state_diagram',                   '',        '',        'EXECUTE', '',        '',        ''),
+	('table_problems',                  '',        '',        '',        '',        '',        ''),
 	('take_number',                     '',        '',        'EXECUTE', '',        '',        ''),
 	('wait_for_work',                   '',        'EXECUTE', '',        '',        '',        ''),
 	('worker_status',                   '',        '',        'EXECUTE', 'EXECUTE', 'EXECUTE', '')$$,

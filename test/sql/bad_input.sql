@@ -157,4 +157,5 @@ SELECT p.proname, string_agg(x, ' / ' ORDER BY o) FROM pg_proc p,
 	LATERAL t.try(format('SELECT outbox.%I(%s)', proname, (SELECT string_agg('NULL::' || format_type(a, NULL), ', ' ORDER BY n) FROM unnest(p.proargtypes) WITH ORDINALITY a(a, n)))) WITH ORDINALITY x(x, o)
 WHERE pronamespace = 'outbox'::regnamespace AND prorettype <> 'trigger'::regtype AND prokind = 'f' AND pronargs > 0 GROUP BY 1 ORDER BY 1;
 SELECT count(*) FROM outbox.messages;
+-- The pending row without its message.
 SELECT count(*) FROM outbox.check() WHERE severity = 'error';
