@@ -2,6 +2,7 @@
 
 #include "commit/shared.h"
 
+#include "commit/waiters.h"
 #include "server/settings.h"
 
 namespace outbox {
@@ -31,7 +32,7 @@ request()
 {
 	if (previous_request != nullptr)
 		previous_request();
-	RequestAddinShmemSpace(shared_size());
+	RequestAddinShmemSpace(add_size(shared_size(), waiters_size()));
 	RequestNamedLWLockTranche("outbox", 1);
 }
 
@@ -96,8 +97,6 @@ startup()
 		for (DatabaseSlot &slot : shared->databases)
 		{
 			slot.database = InvalidOid;
-			// Once: whoever still waits there is in its list.
-			ConditionVariableInit(&slot.claimable);
 			init_floor(&slot.lease_floor);
 			init_database(&slot);
 		}
@@ -110,6 +109,7 @@ startup()
 			init_queue(&shared->queues[i]);
 		}
 	}
+	attach_waiters(found);
 	LWLockRelease(AddinShmemInitLock);
 }
 

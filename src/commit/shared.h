@@ -11,6 +11,7 @@
 
 #include "commit/announced.h"
 #include "commit/floor.h"
+#include "commit/waiters.h"
 #include "server/pg.h"
 
 namespace outbox {
@@ -117,7 +118,6 @@ struct DatabaseSlot {
 	pg_atomic_uint64 sleeps_until; // the worker wakes by itself then
 	pg_atomic_uint64 look_at;      // at that time the worker looks through all queues
 	pg_atomic_uint64 expires_at;   // the earliest lease expiry that was announced
-	ConditionVariable claimable;   // told with each notification
 	Floor lease_floor;             // of the index pending_lease
 	ProcessStatus report;
 	ProcessStatus maintenance;
@@ -178,6 +178,13 @@ inline int
 slot_number(const QueueSlot *slot)
 {
 	return static_cast<int>(slot - shared->queues);
+}
+
+// The bit of a queue for those who wait for it; nullptr: it has no slot.
+inline QueueMask
+mask_of(const QueueSlot *slot)
+{
+	return slot == nullptr ? every_queue : uint64{1} << (slot_number(slot) % 64);
 }
 
 // Each queue of a database that has a slot. Who needs the list to stay as it is holds the lock.

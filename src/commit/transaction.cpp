@@ -2,6 +2,7 @@
 
 #include "commit/transaction.h"
 
+#include "commit/waiters.h"
 #include "rows/probe.h"
 #include "server/settings.h"
 #include "server/stop_point.h"
@@ -336,6 +337,8 @@ at_transaction_event(XactEvent event, void *)
 		return;
 	give_up_raising();
 	forget_pins();
+	if (event == XACT_EVENT_ABORT)
+		wait_no_more();
 	forget_entries();
 	notes = nothing;
 }

@@ -21,6 +21,7 @@
 #include "process/step.h"
 #include "server/stop_point.h"
 #include "commit/transaction.h"
+#include "commit/waiters.h"
 #include "rows/call.h"
 
 namespace outbox {
@@ -121,16 +122,17 @@ take_flags(bool all)
 }
 
 void
-report_notified(int64 queues)
+report_notified(int64 count, QueueMask queues)
 {
-	change_status(&worker.slot->report, [&](ProcessStatus *report) { report->notified += queues; });
-	ConditionVariableBroadcast(&worker.slot->claimable);
+	change_status(&worker.slot->report, [&](ProcessStatus *report) { report->notified += count; });
+	wake_waiters(queues);
 }
 
 void
 count_sent(const List *sent)
 {
 	TimestampTz now = GetCurrentTimestamp();
+	QueueMask queues = 0;
 	ListCell *cell;
 
 	foreach (cell, sent)
@@ -141,8 +143,9 @@ count_sent(const List *sent)
 		count(sending->queue, Counter::notified, 1);
 		pg_atomic_fetch_add_u64(&sending->queue->wakeup_delay[bucket(wakeup_bounds_us, delay_us)], 1);
 		pg_atomic_fetch_add_u64(&sending->queue->wakeup_delay_sum_us, delay_us);
+		queues |= mask_of(sending->queue);
 	}
-	report_notified(list_length(sent));
+	report_notified(list_length(sent), queues);
 }
 
 // all: also queues that are gathering, because this is the last time.
@@ -343,7 +346,7 @@ look_for_due(bool all)
 	});
 
 	if (told && worker.told_directly > 0)
-		report_notified(worker.told_directly);
+		report_notified(worker.told_directly, every_queue);
 	if (told && all)
 		worker.last_look = steady_us();
 	else if (!told)

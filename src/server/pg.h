@@ -84,6 +84,7 @@ extern "C" {
 #include "storage/procarray.h"
 #include "storage/shmem.h"
 #include "storage/spin.h"
+#include "tcop/dest.h"
 #include "tcop/tcopprot.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
@@ -109,6 +110,9 @@ extern "C" {
 #include "utils/typcache.h"
 #include "utils/uuid.h"
 #include "utils/varlena.h"
+
+// Of libpq/libpq.h, which includes the headers of GSSAPI.
+extern bool pq_check_connection(void);
 }
 
 // Gone from 17 on.

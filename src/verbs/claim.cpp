@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "server/boundary.h"
+#include "server/client.h"
 #include "message/due.h"
 #include "server/random.h"
 #include "rows/id_walk.h"
@@ -377,6 +378,7 @@ claim_from(Call *call, Claim *claim, const Queue *queue)
 
 		if (count == 0)
 			break;
+		check_client_after_wait();
 		take_and_answer(call, claim, gathered.candidates, count, queue);
 	}
 	end_due_scan(&scan);
@@ -407,7 +409,7 @@ claim_waiting(Claim *claim, int64 us)
 		ereport(ERROR, (errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 						errmsg("claim with wait cannot run in an isolation level above READ COMMITTED"),
 						errhint("Use CALL outbox.wait_for_work(), then claim.")));
-	begin_waiting(&waiting, us);
+	begin_waiting(&waiting, claim->queues, us);
 	do
 		look_once([&] {
 			claim->snapshot = RegisterSnapshot(GetLatestSnapshot());
@@ -415,7 +417,7 @@ claim_waiting(Claim *claim, int64 us)
 			UnregisterSnapshot(claim->snapshot);
 		});
 	while (claim->taken == 0 && wait_on(&waiting));
-	end_waiting(&waiting);
+	end_waiting();
 }
 
 } // namespace

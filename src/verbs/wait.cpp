@@ -5,7 +5,9 @@
 
 #include "verbs/wait.h"
 
+#include "commit/waiters.h"
 #include "server/args.h"
+#include "server/client.h"
 #include "server/clock.h"
 #include "server/boundary.h"
 #include "message/due.h"
@@ -21,39 +23,63 @@ constexpr int64 look_alone_us = 100 * 1000;
 } // namespace
 
 void
-begin_waiting(Waiting *waiting, int64 us)
+begin_waiting(Waiting *waiting, const List *queues, int64 us)
 {
 	waiting->database = my_database();
+	waiting->queues = queues;
 	if (pg_add_s64_overflow(steady_us(), us, &waiting->ends_at))
 		waiting->ends_at = PG_INT64_MAX;
-	if (waiting->database != nullptr)
-		ConditionVariablePrepareToSleep(&waiting->database->claimable);
+	// Until a look has found that there are such queues, each of which has a slot then.
+	wait_for_queues(every_queue);
 }
+
+namespace {
+
+QueueMask
+mask_of_all(const List *names)
+{
+	QueueMask mask = 0;
+	ListCell *cell;
+
+	foreach (cell, names)
+	{
+		char *name = text_to_cstring(static_cast<const text *>(lfirst(cell)));
+
+		mask |= mask_of(queue_ref(name, false).slot);
+		pfree(name);
+	}
+	return mask;
+}
+
+} // namespace
 
 bool
 wait_on(Waiting *waiting)
 {
-	int64 left = waiting->ends_at - steady_us();
-	int64 us = Min(left, is_alive(waiting->database) ? look_again_us : look_alone_us);
+	int64 now = steady_us();
+	int64 until = Min(waiting->ends_at, now + (is_alive(waiting->database) ? look_again_us : look_alone_us));
+	bool woken;
 
 	CHECK_FOR_INTERRUPTS();
-	if (left <= 0)
+	if (waiting->ends_at <= now)
 		return false;
-	if (waiting->database != nullptr)
+	wait_for_queues(mask_of_all(waiting->queues));
+	while (!(woken = was_woken()) && now < until)
 	{
-		ConditionVariableTimedSleep(&waiting->database->claimable, whole_ms(us), extension_wait_event());
-		return true;
+		wait_for_latch(until - now);
+		CHECK_FOR_INTERRUPTS();
+		now = steady_us();
 	}
-	wait_for_latch(us);
-	CHECK_FOR_INTERRUPTS();
+	if (woken)
+		elog(DEBUG1, "woken for work");
+	check_client();
 	return true;
 }
 
 void
-end_waiting(Waiting *waiting)
+end_waiting()
 {
-	if (waiting->database != nullptr)
-		ConditionVariableCancelSleep();
+	wait_no_more();
 }
 
 namespace {
@@ -119,14 +145,14 @@ OUTBOX_FUNCTION(outbox_wait_for_work)
 	{
 		bool found;
 
-		begin_waiting(&waiting, us);
+		begin_waiting(&waiting, names, us);
 		look_once([&] { found = is_any_claimable(names); });
 		end_look();
 		if (found || !wait_on(&waiting))
 			break;
 		us = Max(waiting.ends_at - steady_us(), 0);
 	}
-	end_waiting(&waiting);
+	end_waiting();
 	PG_RETURN_VOID();
 }
 

@@ -2,7 +2,7 @@
 //
 // Guarantees: a message that becomes claimable after the wait began ends it: the background
 // worker wakes waiting sessions together with the listeners. If there is no worker, they
-// look themselves.
+// look themselves. A session whose client is gone ends before it looks again.
 #pragma once
 
 #include "message/queue.h"
@@ -12,14 +12,15 @@ namespace outbox {
 
 struct Waiting {
 	DatabaseSlot *database; // nullptr = no shared memory
+	const List *queues;     // their names
 	int64 ends_at;          // steady clock
 };
 
-void begin_waiting(Waiting *waiting, int64 us);
+void begin_waiting(Waiting *waiting, const List *queues, int64 us);
 // Sleeps until it is worth looking again; false when the time is up. The caller has
 // looked since the last call.
 bool wait_on(Waiting *waiting);
-void end_waiting(Waiting *waiting);
+void end_waiting();
 
 // One look; its memory is freed when it ends.
 template <typename Look>

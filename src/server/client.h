@@ -1,0 +1,28 @@
+// The client of this session.
+#pragma once
+
+#include "server/pg.h"
+
+namespace outbox {
+
+// Ends the session as the server does if its client is gone, as far as the server's machine
+// knows. Costs one system call.
+inline void
+check_client()
+{
+	if (whereToSendOutput != DestRemote || !WaitEventSetCanReportClosed() || pq_check_connection())
+		return;
+	ClientConnectionLost = true;
+	InterruptPending = true;
+	CHECK_FOR_INTERRUPTS();
+}
+
+// For a statement that has run for so long that it must have waited.
+inline void
+check_client_after_wait()
+{
+	if (GetCurrentTimestamp() - GetCurrentStatementStartTimestamp() > USECS_PER_SEC)
+		check_client();
+}
+
+} // namespace outbox
