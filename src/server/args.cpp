@@ -128,6 +128,15 @@ check_at_least(int64 value, int64 least, const char *name)
 }
 
 void
+check_batch(int count, const char *name)
+{
+	if (count > max_batch())
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("%s must be at most %d (outbox.max_batch), not %d", name, max_batch(), count),
+						errhint("Use several calls, or have outbox.max_batch raised.")));
+}
+
+void
 check_finite(TimestampTz value, const char *name)
 {
 	if (TIMESTAMP_NOT_FINITE(value))

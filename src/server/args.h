@@ -23,6 +23,8 @@ text *optional_text(FunctionCallInfo fcinfo, int arg);
 
 void check_not_empty(const text *value, const char *name);
 void check_at_least(int64 value, int64 least, const char *name);
+// Against outbox.max_batch.
+void check_batch(int count, const char *name);
 void check_finite(TimestampTz value, const char *name);
 
 // Microseconds of an interval, a day being 24 hours and a month 30 days: the same

@@ -21,6 +21,7 @@ int poll_interval_ms = 5000;
 int notify_gather_ms = 5;
 int most_queues = 1024;
 int most_counted = 500;
+int largest_batch = 10000;
 
 // As the type's input function does, but false instead of an ERROR.
 bool
@@ -151,6 +152,10 @@ define_settings()
 	DefineCustomBoolVariable("outbox.hold", "Whether every queue is held, as if it were paused.",
 							 "Set it for a copy of a database that must not deliver what the original delivers.", &hold,
 							 false, PGC_SUSET, 0, nullptr, nullptr, nullptr);
+	// Superusers alone: it protects the server from a caller's mistake.
+	DefineCustomIntVariable("outbox.max_batch", "Greatest number of messages that one call of a function takes.",
+							"For claims, reports, renewals, releases, repairs and enqueue_batch.", &largest_batch,
+							10000, 1, PG_INT32_MAX, PGC_SUSET, 0, nullptr, nullptr, nullptr);
 	MarkGUCPrefixReserved("outbox");
 }
 
@@ -216,6 +221,12 @@ int64
 notify_gather_us()
 {
 	return notify_gather_ms * static_cast<int64>(1000);
+}
+
+int
+max_batch()
+{
+	return largest_batch;
 }
 
 int

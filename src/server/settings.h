@@ -45,6 +45,9 @@ int64 notify_gather_us();
 // outbox.count_limit: entries that a look at a queue reads for each of its questions.
 int64 count_limit();
 
+// outbox.max_batch: messages that one call takes.
+int max_batch();
+
 // outbox.max_queues: queues that have a place in shared memory.
 int max_queues();
 

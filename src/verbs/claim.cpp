@@ -431,6 +431,7 @@ claim_arguments(FunctionCallInfo fcinfo, int first)
 	claim.worker = worker_argument(fcinfo, 0);
 	claim.wanted = required_int(fcinfo, first, "batch_size");
 	check_at_least(claim.wanted, 1, "batch_size");
+	check_batch(claim.wanted, "batch_size");
 	claim.has_lease = !PG_ARGISNULL(first + 1);
 	if (claim.has_lease)
 	{

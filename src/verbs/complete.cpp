@@ -424,6 +424,7 @@ reports_argument(FunctionCallInfo fcinfo)
 
 	reports.worker = worker_argument(fcinfo, 0);
 	reports.ids = required_array(fcinfo, 1, "outbox_ids");
+	check_batch(reports.ids.count, "the number of outbox_ids");
 	reports.tokens = required_array(fcinfo, 2, "lease_tokens");
 	reports.states = required_array(fcinfo, 3, "states");
 	reports.references = optional_array(fcinfo, 4, "refs");

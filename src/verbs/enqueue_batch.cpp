@@ -210,6 +210,7 @@ read_messages(Jsonb *array, int *count)
 
 	if (!JB_ROOT_IS_ARRAY(array) || JB_ROOT_IS_SCALAR(array))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("messages must be a JSON array of objects")));
+	check_batch(static_cast<int>(JB_ROOT_COUNT(array)), "the number of messages");
 	messages = static_cast<Message *>(palloc_extended(sizeof(Message) * Max(JB_ROOT_COUNT(array), 1), MCXT_ALLOC_HUGE));
 	error_context_stack = &context;
 	iterator = JsonbIteratorInit(&array->root);

@@ -27,6 +27,7 @@ items_argument(FunctionCallInfo fcinfo)
 	Size count;
 
 	items.ids = required_array(fcinfo, 1, "outbox_ids");
+	check_batch(items.ids.count, "the number of outbox_ids");
 	items.tokens = required_array(fcinfo, 2, "lease_tokens");
 	check_same_length(items.tokens, items.ids.count, "lease_tokens", "outbox_ids");
 	count = static_cast<Size>(Max(items.ids.count, 1));

@@ -322,6 +322,7 @@ OUTBOX_FUNCTION(outbox_repair_expired_leases)
 	Call call;
 
 	check_at_least(batch_size, 1, "batch_size");
+	check_batch(batch_size, "batch_size");
 	begin_results(fcinfo);
 	begin_call(&call, "repair_expired_leases()");
 	if (!PG_ARGISNULL(2))

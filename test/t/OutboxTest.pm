@@ -45,6 +45,8 @@ sub new_node
 	$node->append_conf('postgresql.conf', "timezone = 'UTC'");
 	$node->append_conf('postgresql.conf', "max_prepared_transactions = 20");
 	$node->append_conf('postgresql.conf', "max_connections = 40");
+	# Whatever a test makes, it may take at once.
+	$node->append_conf('postgresql.conf', "outbox.max_batch = 2147483647");
 	$node->append_conf('postgresql.conf', "shared_buffers = '32MB'");
 	$node->append_conf('postgresql.conf', "shared_preload_libraries = 'outbox'\n"
 			. "outbox.discovery_interval = '1 d'\noutbox.poll_interval = '1 h'") if $options{preload};
