@@ -1163,6 +1163,10 @@ BEGIN ATOMIC
 			'outbox.key_digest(text, text)'::regprocedure)
 		AND (l.lanname <> 'c' OR f.prosrc <> 'outbox_' || f.proname)
 	UNION ALL
+	SELECT 'error', t.partrelid::regclass::text, 'has no DEFAULT partition: what belongs to no other can be neither stored nor delivered'
+	FROM pg_partitioned_table t
+	WHERE t.partrelid IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass) AND t.partdefid = 0
+	UNION ALL
 	SELECT DISTINCT 'error', o.oid::regclass::text,
 		coalesce('the foreign key ' || quote_ident(k.conname) || ' of ' || k.conrelid::regclass::text,
 			'the foreign trigger ' || quote_ident(t.tgname)) || ': functions that meet it refuse to work'

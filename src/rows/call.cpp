@@ -134,12 +134,7 @@ route(Oid parent, const core::Uuid &id, IdRange *range)
 		if (index < 0)
 			index = desc->boundinfo->default_index;
 	}
-	if (index < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table outbox.%s has no partition for outbox_id %s", RelationGetRelationName(rel), shown(id)),
-				 errhint("The DEFAULT partition is missing: attach one.")));
-	leaf = desc->oids[index];
+	leaf = index >= 0 ? desc->oids[index] : InvalidOid;
 	RelationClose(rel);
 	return leaf;
 }
@@ -197,7 +192,7 @@ open_named(const char *name, int access, Oid *last)
 	}
 }
 
-// Routes and locks until both agree.
+// Routes and locks until both agree; nullptr where there is no leaf.
 Relation
 open_leaf(Oid parent, const core::Uuid &id, LOCKMODE mode, IdRange *range)
 {
@@ -205,8 +200,10 @@ open_leaf(Oid parent, const core::Uuid &id, LOCKMODE mode, IdRange *range)
 	for (;;)
 	{
 		Oid leaf = route(parent, id, range);
-		Relation rel = try_relation_open(leaf, mode);
+		Relation rel = OidIsValid(leaf) ? try_relation_open(leaf, mode) : nullptr;
 
+		if (!OidIsValid(leaf))
+			return nullptr;
 		if (rel != nullptr && route(parent, id, range) == leaf)
 			return rel;
 		if (rel != nullptr)
@@ -313,7 +310,7 @@ pending(Call *call)
 }
 
 Table *
-leaf_of(Call *call, const Shape &parent, const core::Uuid &id, int access)
+find_leaf(Call *call, const Shape &parent, const core::Uuid &id, int access)
 {
 	IdRange range = {};
 	Oid parent_oid;
@@ -336,10 +333,35 @@ leaf_of(Call *call, const Shape &parent, const core::Uuid &id, int access)
 	if (access != reads)
 		check_parent(parent, parent_oid, access);
 	rel = open_leaf(parent_oid, id, lock_for(access), &range);
+	if (rel == nullptr)
+		return nullptr;
 	leaf = static_cast<Leaf *>(palloc(sizeof(Leaf)));
 	*leaf = {call->leaves, &parent, wrap(call, parent, rel, access), range};
 	call->leaves = leaf;
 	return leaf->table;
+}
+
+bool
+has_leaf(Call *call, const Shape &parent, const core::Uuid &id)
+{
+	IdRange range = {};
+
+	for (const Leaf *leaf = call->leaves; leaf != nullptr; leaf = leaf->next)
+		if (leaf->parent == &parent && is_in(&leaf->range, id))
+			return true;
+	return OidIsValid(route(relation_oid(parent.name), id, &range));
+}
+
+Table *
+leaf_of(Call *call, const Shape &parent, const core::Uuid &id, int access)
+{
+	Table *leaf = find_leaf(call, parent, id, access);
+
+	if (leaf == nullptr)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("table outbox.%s has no partition for outbox_id %s", parent.name, shown(id)),
+						errhint("The DEFAULT partition is missing: attach one.")));
+	return leaf;
 }
 
 namespace {

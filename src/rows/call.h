@@ -63,8 +63,12 @@ Table *pending(Call *call);
 Table *open(Call *call, const Shape &shape, int access);
 Table *open_as(Call *call, const Shape &shape, const char *name, int access);
 
-// The partition that holds id. parent is messages_shape or attempts_shape.
+// The partition that holds id. parent is messages_shape or attempts_shape. Where there is none,
+// because somebody detached the DEFAULT partition: 55000, or nullptr.
 Table *leaf_of(Call *call, const Shape &parent, const core::Uuid &id, int access);
+Table *find_leaf(Call *call, const Shape &parent, const core::Uuid &id, int access);
+// For those that are to be found under a lock later.
+bool has_leaf(Call *call, const Shape &parent, const core::Uuid &id);
 
 // The end of the dated partitions; INT64_MAX when there are none.
 int64 dated_end_ms();

@@ -165,10 +165,29 @@ make_room(Gathered *gathered, int room)
 	gathered->room = room;
 }
 
+// Drops those that have no partition. How many are left.
+int
+route_all(Call *call, Claim *claim, Candidate *candidates, int count)
+{
+	int left = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		const PendingRow *row = candidates[i].row;
+
+		candidates[i].leaf = find_leaf(call, messages_shape, row->id, reads);
+		if (candidates[i].leaf == nullptr || (row->leased && !has_leaf(call, attempts_shape, row->id)))
+			note_unrouted(&claim->unrouted, row->id);
+		else
+			candidates[left++] = candidates[i];
+	}
+	return left;
+}
+
 // Up to so many that have a message; 0 only where no other is due. The scan rests behind them.
 // More rows are read at a time while this statement may see none of their messages.
 int
-gather(DueScan *scan, const Claim *claim, Gathered *gathered, int most)
+gather(DueScan *scan, Claim *claim, Gathered *gathered, int most)
 {
 	for (int size = most; !gathered->all; size = Max(size, Min(size * 2, most_in_vain)))
 	{
@@ -181,9 +200,7 @@ gather(DueScan *scan, const Claim *claim, Gathered *gathered, int most)
 		if (count == 0)
 			break;
 		rest_due_scan(scan, gathered->candidates[count - 1].place);
-		for (int i = 0; i < count; i++)
-			gathered->candidates[i].leaf = leaf_of(scan->call, messages_shape, gathered->candidates[i].row->id, reads);
-		left = find_messages(claim, gathered->candidates, count);
+		left = find_messages(claim, gathered->candidates, route_all(scan->call, claim, gathered->candidates, count));
 		if (left > most)
 		{
 			gathered->all = false;
@@ -458,6 +475,7 @@ claim_due(Call *call, Claim *claim)
 	}
 	if (claim->leases_only)
 		note_leases();
+	report_unrouted(&claim->unrouted, "leased");
 }
 
 OUTBOX_FUNCTION(outbox_claim)

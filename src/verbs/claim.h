@@ -5,6 +5,7 @@
 
 #include "server/args.h"
 #include "rows/call.h"
+#include "message/unrouted.h"
 
 namespace outbox {
 
@@ -22,6 +23,7 @@ struct Claim {
 	int64 lease_us;
 	Snapshot snapshot;   // of the calling statement
 	bool leases_only;    // it has written nothing else
+	Unrouted unrouted;   // passed by
 	MemoryContext round; // what it holds of the rows in hand, emptied before the next
 };
 

@@ -285,9 +285,11 @@ foresee(Call *call, TryReport *const *reports, int count)
 // ---- batches
 
 void
-begin_status(TryReport *report)
+begin_status(Call *call, TryReport *report)
 {
 	report->error = bad_report(report);
+	if (report->error == nullptr && find_leaf(call, attempts_shape, report->id, inserts) == nullptr)
+		report->error = "55000";
 	report->attempt = nullptr;
 	report->attempt_no = 0;
 	report->rescheduled = false;
@@ -302,8 +304,9 @@ settle_chunk(Call *call, TryReport **reports, int first, int count, const text *
 	Attempt *attempts[chunk_size];
 	int accepted = 0;
 
+	pending(call);
 	for (int i = first; i < first + count; i++)
-		begin_status(reports[i]);
+		begin_status(call, reports[i]);
 	foresee(call, reports + first, count);
 	for (int i = first; i < first + count; i++)
 	{
@@ -340,8 +343,13 @@ may_fail_alone(Call *call, TryReport **reports, int count)
 	if (has_foreign_parts(pending(call)))
 		return true;
 	for (int i = 0; i < count; i++)
-		if (reports[i]->bad == nullptr && has_foreign_parts(leaf_of(call, attempts_shape, reports[i]->id, inserts)))
+	{
+		const Table *leaf =
+			reports[i]->bad == nullptr ? find_leaf(call, attempts_shape, reports[i]->id, inserts) : nullptr;
+
+		if (leaf != nullptr && has_foreign_parts(leaf))
 			return true;
+	}
 	return false;
 }
 

@@ -208,6 +208,28 @@ repair_found(Call *call, const List *found, const RepairScan *scan)
 		scan->confine);
 }
 
+// Without those that have no partition.
+List *
+routed(Call *call, RepairScan *scan, List *found)
+{
+	List *left = NIL;
+	ListCell *cell;
+
+	foreach (cell, found)
+	{
+		const core::Uuid &id = static_cast<const Repaired *>(lfirst(cell))->row->id;
+
+		if (has_leaf(call, attempts_shape, id))
+			left = lappend(left, lfirst(cell));
+		else if (scan->failed == nullptr)
+			note_unrouted(&scan->unrouted, id);
+		else
+			scan->failed(id, "no partition of outbox.attempts holds it", ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE);
+	}
+	list_free(found);
+	return left;
+}
+
 // Returns how many of them were repaired.
 int
 answer(Call *call, const List *found, FunctionCallInfo result)
@@ -251,6 +273,7 @@ repair_next(Call *call, RepairScan *scan, Probe *probe)
 	leave_floor(&scan->floor);
 	rest_probe(probe);
 	scan->resumed = true;
+	found = routed(call, scan, found);
 	outer = MemoryContextSwitchTo(scan->round);
 	repair_found(call, found, scan);
 	scan->repaired += answer(call, found, scan->result);
@@ -266,6 +289,7 @@ repair(Call *call, RepairScan *scan)
 	Probe probe;
 
 	scan->repaired = 0;
+	scan->unrouted = {};
 	scan->round = AllocSetContextCreate(CurrentMemoryContext, "outbox repair", ALLOCSET_DEFAULT_SIZES);
 	begin_lease_probe(&probe, call);
 	scan->resumed = false;
@@ -275,6 +299,7 @@ repair(Call *call, RepairScan *scan)
 		repair_next(call, scan, &probe);
 	while (scan->more && !scan->whole_expiries && scan->repaired < scan->most);
 	MemoryContextDelete(scan->round);
+	report_unrouted(&scan->unrouted, "repaired");
 	end_probe(&probe);
 }
 

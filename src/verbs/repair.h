@@ -4,6 +4,7 @@
 #include "server/boundary.h"
 #include "commit/entries.h"
 #include "message/queue.h"
+#include "message/unrouted.h"
 #include "rows/probe.h"
 
 namespace outbox {
@@ -25,7 +26,8 @@ struct RepairScan {
 
 	// answered
 	int repaired;
-	bool more; // there may be more
+	bool more;         // there may be more
+	Unrouted unrouted; // passed by
 
 	FloorScan floor;
 	bool resumed; // what stands up to there was met before
