@@ -341,15 +341,15 @@ find_leaf(Call *call, const Shape &parent, const core::Uuid &id, int access)
 	return leaf->table;
 }
 
-bool
-has_leaf(Call *call, const Shape &parent, const core::Uuid &id)
+Oid
+leaf_now(const Call *call, const Shape &parent, const core::Uuid &id)
 {
 	IdRange range = {};
 
 	for (const Leaf *leaf = call->leaves; leaf != nullptr; leaf = leaf->next)
 		if (leaf->parent == &parent && is_in(&leaf->range, id))
-			return true;
-	return OidIsValid(route(relation_oid(parent.name), id, &range));
+			return RelationGetRelid(leaf->table->rel);
+	return route(relation_oid(parent.name), id, &range);
 }
 
 Table *

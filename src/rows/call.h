@@ -67,8 +67,8 @@ Table *open_as(Call *call, const Shape &shape, const char *name, int access);
 // because somebody detached the DEFAULT partition: 55000, or nullptr.
 Table *leaf_of(Call *call, const Shape &parent, const core::Uuid &id, int access);
 Table *find_leaf(Call *call, const Shape &parent, const core::Uuid &id, int access);
-// For those that are to be found under a lock later.
-bool has_leaf(Call *call, const Shape &parent, const core::Uuid &id);
+// Which one it is now, not locked; InvalidOid where there is none.
+Oid leaf_now(const Call *call, const Shape &parent, const core::Uuid &id);
 
 // The end of the dated partitions; INT64_MAX when there are none.
 int64 dated_end_ms();

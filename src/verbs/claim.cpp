@@ -176,7 +176,7 @@ route_all(Call *call, Claim *claim, Candidate *candidates, int count)
 		const PendingRow *row = candidates[i].row;
 
 		candidates[i].leaf = find_leaf(call, messages_shape, row->id, reads);
-		if (candidates[i].leaf == nullptr || (row->leased && !has_leaf(call, attempts_shape, row->id)))
+		if (candidates[i].leaf == nullptr || (row->leased && !OidIsValid(leaf_now(call, attempts_shape, row->id))))
 			note_unrouted(&claim->unrouted, row->id);
 		else
 			candidates[left++] = candidates[i];

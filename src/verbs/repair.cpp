@@ -25,6 +25,7 @@ constexpr int entries_a_sweep = 20000;
 
 struct Repaired {
 	PendingRow *row; // as found
+	Oid leaf;        // of the ledger, as it was then
 	Recovery recovery;
 	Attempt attempt;
 };
@@ -178,6 +179,9 @@ repair_one(Call *call, const RepairScan *scan, Repaired *lease)
 	PendingRow row = *lease->row;
 	Recovery recovery;
 
+	// One wait for it is enough, for all of its rows.
+	if (list_member_oid(scan->locked, lease->leaf))
+		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("the partition of its ledger is locked")));
 	if (scan->cautious)
 		check_is_complete(call, &row);
 	recovery = recover_expired(call, &row, scan->by, free_lost_lease, &lease->attempt);
@@ -187,7 +191,16 @@ repair_one(Call *call, const RepairScan *scan, Repaired *lease)
 }
 
 void
-repair_found(Call *call, const List *found, const RepairScan *scan)
+note_locked(Call *call, RepairScan *scan, Oid leaf)
+{
+	MemoryContext previous = MemoryContextSwitchTo(call->estate->es_query_cxt);
+
+	scan->locked = list_append_unique_oid(scan->locked, leaf);
+	MemoryContextSwitchTo(previous);
+}
+
+void
+repair_found(Call *call, const List *found, RepairScan *scan)
 {
 	auto lease = [&](int i) { return static_cast<Repaired *>(list_nth(found, i)); };
 
@@ -203,6 +216,8 @@ repair_found(Call *call, const List *found, const RepairScan *scan)
 		},
 		[&](int i, ErrorData *error) {
 			lease(i)->recovery = Recovery::skipped;
+			if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+				note_locked(call, scan, lease(i)->leaf);
 			report_left(scan, lease(i)->row->id, error->message, error->sqlerrcode);
 		},
 		scan->confine);
@@ -217,9 +232,11 @@ routed(Call *call, RepairScan *scan, List *found)
 
 	foreach (cell, found)
 	{
-		const core::Uuid &id = static_cast<const Repaired *>(lfirst(cell))->row->id;
+		Repaired *lease = static_cast<Repaired *>(lfirst(cell));
+		const core::Uuid &id = lease->row->id;
 
-		if (has_leaf(call, attempts_shape, id))
+		lease->leaf = leaf_now(call, attempts_shape, id);
+		if (OidIsValid(lease->leaf))
 			left = lappend(left, lfirst(cell));
 		else if (scan->failed == nullptr)
 			note_unrouted(&scan->unrouted, id);
@@ -290,6 +307,7 @@ repair(Call *call, RepairScan *scan)
 
 	scan->repaired = 0;
 	scan->unrouted = {};
+	scan->locked = NIL;
 	scan->round = AllocSetContextCreate(CurrentMemoryContext, "outbox repair", ALLOCSET_DEFAULT_SIZES);
 	begin_lease_probe(&probe, call);
 	scan->resumed = false;

@@ -28,6 +28,7 @@ struct RepairScan {
 	int repaired;
 	bool more;         // there may be more
 	Unrouted unrouted; // passed by
+	List *locked;      // leaves of the ledger that others have locked for longer than lock_timeout
 
 	FloorScan floor;
 	bool resumed; // what stands up to there was met before

@@ -6,7 +6,7 @@ RESET client_min_messages;
 SELECT outbox_id FROM outbox.claim('w');
 SELECT boot_val, context FROM pg_settings WHERE name = 'outbox.max_batch';
 SET outbox.max_batch = 2;
-\set VERBOSITY verbose
+\set VERBOSITY default
 \set SHOW_CONTEXT never
 SELECT outbox.enqueue_batch('default', '[{}, {}, {}]');
 \set VERBOSITY terse
