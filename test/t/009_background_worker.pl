@@ -384,7 +384,8 @@ my $own = join ' ', map { "-c $_" } 'default_transaction_isolation=read\\ commit
 	intervalstyle=postgres timezone=UTC standard_conforming_strings=on client_min_messages=notice);
 
 $node->safe_psql('postgres', 'CREATE DATABASE hostile');
-$node->safe_psql('hostile', "CREATE EXTENSION outbox; $trap");
+# As a restore does, without partitions.
+$node->safe_psql('hostile', "SET xmloption = content; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; CREATE EXTENSION outbox; $trap");
 wait_for_worker($node, database => 'hostile');
 $from = log_size($node);
 foreach my $whom ('DATABASE hostile', 'ROLE SESSION_USER IN DATABASE hostile', 'ROLE SESSION_USER', 'ROLE ALL', 'ROLE outbox_owner')
