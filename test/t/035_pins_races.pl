@@ -66,7 +66,7 @@ sub end_of
 # ---------------------------------------------------------------- leaves, and the way round
 
 fill('due');
-if (vacuum_beside('a claim for a leaf of messages', 'LOCK TABLE outbox.messages_default', q{SELECT count(*) FROM outbox.claim('w', 12)}, 'outbox.pending'))
+if (vacuum_beside('a claim for a leaf of messages', 'LOCK TABLE outbox.messages', q{SELECT count(*) FROM outbox.claim('w', 12)}, 'outbox.pending'))
 {
 	# This is what waits for VACUUM.
 	$owner->query_safe('ALTER TABLE outbox.pending SET (parallel_workers = 0)');
@@ -74,23 +74,26 @@ if (vacuum_beside('a claim for a leaf of messages', 'LOCK TABLE outbox.messages_
 end_of('12', 'and the transaction that holds the leaf may alter pending');
 
 fill('lost');
-vacuum_beside('a claim of lost leases for a leaf of the ledger', 'LOCK TABLE outbox.attempts_default', q{SELECT count(*) FROM outbox.claim('w', 12)}, 'outbox.pending');
+vacuum_beside('a claim of lost leases for a leaf of the ledger', 'LOCK TABLE outbox.attempts', q{SELECT count(*) FROM outbox.claim('w', 12)}, 'outbox.pending');
 end_of('12', 'it ends');
 
 fill('lost');
-vacuum_beside('repair for a leaf of the ledger', 'LOCK TABLE outbox.attempts_default', q{SELECT count(*) FROM outbox.repair_expired_leases(12)}, 'outbox.pending');
+vacuum_beside('repair for a leaf of the ledger', 'LOCK TABLE outbox.attempts', q{SELECT count(*) FROM outbox.repair_expired_leases(12)}, 'outbox.pending');
 end_of('12', 'it ends');
 
-foreach my $index ('messages_default_pkey', 'attempts_default_pkey')
+foreach my $parent ('messages', 'attempts')
 {
+	my $reindex = $node->safe_psql('postgres', qq{SELECT string_agg('REINDEX INDEX ' || indexrelid::regclass, '; ') FROM pg_index JOIN pg_inherits ON inhrelid = indrelid
+		WHERE indisprimary AND inhparent = 'outbox.$parent'::regclass});
+
 	fill('lost');
-	vacuum_beside("a claim for $index", "REINDEX INDEX outbox.$index", q{SELECT count(*) FROM outbox.claim('w', 12)}, 'outbox.pending');
+	vacuum_beside("a claim for an index of $parent", $reindex, q{SELECT count(*) FROM outbox.claim('w', 12)}, 'outbox.pending');
 	end_of('12', 'it ends');
 }
 
 fill('leased');
 my $lease = $node->safe_psql('postgres', q{SELECT format('%L, %L', outbox_id, lease_token) FROM outbox.pending LIMIT 1});
-vacuum_beside('a completion', 'LOCK TABLE outbox.attempts_default', "SELECT attempt_no FROM outbox.complete($lease, 'w', 'DISPATCHED')", 'outbox.pending');
+vacuum_beside('a completion', 'LOCK TABLE outbox.attempts', "SELECT attempt_no FROM outbox.complete($lease, 'w', 'DISPATCHED')", 'outbox.pending');
 end_of('1', 'it ends');
 
 foreach my $call (
@@ -98,7 +101,7 @@ foreach my $call (
 	[ 'complete_and_claim', "outbox.complete_and_claim('w', $ids, $tokens, $states)" ])
 {
 	fill('leased');
-	vacuum_beside($call->[0], 'LOCK TABLE outbox.attempts_default', "SELECT count(*) FROM $call->[1]", 'outbox.pending');
+	vacuum_beside($call->[0], 'LOCK TABLE outbox.attempts', "SELECT count(*) FROM $call->[1]", 'outbox.pending');
 	end_of('12', 'it ends');
 }
 
@@ -113,7 +116,7 @@ vacuum_beside('renew for the queue', 'LOCK TABLE outbox.queues', "SELECT count(*
 end_of('12', 'it ends');
 
 fill('due');
-vacuum_beside('cancel for a leaf of the ledger', 'LOCK TABLE outbox.attempts_default',
+vacuum_beside('cancel for a leaf of the ledger', 'LOCK TABLE outbox.attempts',
 	"SELECT outbox.cancel($ids\[1], 'no need')", 'outbox.pending');
 end_of('1', 'it ends');
 
