@@ -58,10 +58,27 @@ is_servers_function(Oid function)
 	return servers;
 }
 
+// The one function of ours in an index: REINDEX CONCURRENTLY makes another index like it.
+bool
+is_own_function(Oid function)
+{
+	HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Form_pg_proc proc;
+	bool own;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	proc = reinterpret_cast<Form_pg_proc>(GETSTRUCT(tuple));
+	own = proc->prolang == ClanguageId && proc->provolatile == PROVOLATILE_IMMUTABLE &&
+		  strcmp(NameStr(proc->proname), "key_digest") == 0 && proc->pronamespace == get_namespace_oid("outbox", true);
+	ReleaseSysCache(tuple);
+	return own;
+}
+
 bool
 notes_users_function(Oid function, void *found)
 {
-	if (is_servers_function(function))
+	if (is_servers_function(function) || is_own_function(function))
 		return false;
 	*static_cast<const char **>(found) = psprintf("the function %s", format_procedure(function));
 	return true;
