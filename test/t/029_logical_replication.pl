@@ -15,6 +15,8 @@ use Test::More;
 
 my $publisher = new_node('publisher', preload => 1, extension => 0, conf => "wal_level = logical\nmax_wal_senders = 10");
 my $subscriber = new_node('subscriber', preload => 1, extension => 0, conf => "autovacuum = off\noutbox.poll_interval = '100ms'\nmax_worker_processes = 16");
+# As a restore does, which makes no partitions: each database gets those that a test says.
+my $create = 'SET xmloption = content; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; CREATE EXTENSION outbox';
 
 # ---------------------------------------------------------------- work
 
@@ -61,8 +63,8 @@ sub same_rows
 }
 
 $publisher->safe_psql('postgres', 'CREATE DATABASE source');
+$publisher->safe_psql('source', $create);
 $publisher->safe_psql('source', q{
-	CREATE EXTENSION outbox;
 	SELECT outbox.alter_queue('default', max_attempts => 7, repair_delay => '1 year');
 	SELECT outbox.create_queue('numbered', ordering => 'numbered', max_attempts => 3)});
 work();
@@ -80,7 +82,7 @@ my $conninfo = $publisher->connstr('source') =~ s/'/''/gr;
 foreach my $db (sort keys %publications)
 {
 	$subscriber->safe_psql('postgres', "CREATE DATABASE $db");
-	$subscriber->safe_psql($db, 'CREATE EXTENSION outbox');
+	$subscriber->safe_psql($db, $create);
 	$subscriber->safe_psql($db, q{SET outbox.partition_interval = '1 hour'; SELECT * FROM outbox.maintain()}) if $db eq 'reports';
 	wait_for_worker($subscriber, database => $db);
 	$subscriber->safe_psql($db, "CREATE SUBSCRIPTION $db CONNECTION '$conninfo' PUBLICATION $publications{$db}");
