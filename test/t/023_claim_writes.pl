@@ -138,14 +138,14 @@ prepare(q{
 	SELECT outbox.enqueue_and_claim('gone', 'lost', '1', 'once');
 	UPDATE outbox.pending SET lease_expires_at = claimed_at WHERE queue = 'once'});
 writes('a lost lease at the ceiling', q{outbox.claim('w', 100, queues => '{once}')}, 0,
-	{ 'INSERT outbox.attempts FAILED' => 1, 'DELETE outbox.pending' => 1 });
+	{ 'INSERT outbox.attempts FAILED' => 1, 'INSERT outbox.dead' => 1, 'DELETE outbox.pending' => 1 });
 prepare(q{
 	SELECT outbox.complete(outbox_id, lease_token, 'w', 'RETRYABLE', retry_delay => '0')
 	FROM outbox.enqueue_and_claim('w', 'e', '1', 'lowered');
 	SELECT outbox.alter_queue('lowered', max_attempts => 1);
 	SELECT outbox.enqueue('e', '1', 'lowered')});
 writes('a ceiling that was lowered', q{outbox.claim('w', 100, queues => '{lowered}')}, 1,
-	{ 'INSERT outbox.attempts FAILED' => 1, 'DELETE outbox.pending' => 1, 'UPDATE outbox.pending' => 1 });
+	{ 'INSERT outbox.attempts FAILED' => 1, 'INSERT outbox.dead' => 1, 'DELETE outbox.pending' => 1, 'UPDATE outbox.pending' => 1 });
 
 # ---------------------------------------------------------------- the contracts
 
