@@ -15,6 +15,13 @@ use Test::More;
 
 my $seed = seed();
 my $node = new_node('main');
+my $partitions = q{SELECT count(*) FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relname ~ '_p\d{8}'};
+
+# As a restore does, without partitions: so that maintenance has some to make.
+$node->safe_psql('postgres', q{
+	DROP EXTENSION outbox CASCADE;
+	SET xmloption = content; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;
+	CREATE EXTENSION outbox});
 
 # ---------------------------------------------------------------- open transactions
 
@@ -56,8 +63,18 @@ foreach my $session (@sessions)
 $node->start;
 is_deeply(checksums($node, 'postgres'), $before, 'open transactions leave nothing behind');
 consistent($node, 'consistent after the crash');
-is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relname ~ '_p\d{8}'}),
-	'0', 'nor does an open maintain()');
+
+# One that is alone, for it attaches no partition while others are at the DEFAULT ones.
+my $maintaining = session($node);
+
+$maintaining->query_safe('BEGIN; SELECT count(*) FROM outbox.maintain()');
+cmp_ok($maintaining->query_safe($partitions), '>', 0, 'an open maintain() has made partitions');
+$node->stop('immediate');
+eval { $maintaining->quit };
+$node->start;
+is($node->safe_psql('postgres', $partitions), '0', '... and leaves none behind');
+is_deeply(checksums($node, 'postgres'), $before, '... nor anything else');
+consistent($node, 'consistent after that crash');
 is($node->safe_psql('postgres', q{SELECT sequence_id FROM outbox.enqueue('n2', '1', 'numbered', partition_key => 'p')}), '2', 'no number was used up');
 is($node->safe_psql('postgres', q{SELECT created FROM outbox.enqueue('n1', '1', 'numbered', partition_key => 'p', idempotency_key => 'n1')}),
 	'f', 'keys are known');
@@ -158,7 +175,7 @@ foreach my $round (1 .. 4)
 }
 # If no round left maintenance the time for it, it takes it now that somebody has enqueued.
 $node->safe_psql('postgres', q{SELECT outbox.enqueue('late', '1')});
-ok($node->poll_query_until('postgres', q{SELECT count(*) > 0 FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relname ~ '_p\d{8}'}),
+ok($node->poll_query_until('postgres', "SELECT ($partitions) > 0"),
 	'partitions are made');
 cmp_ok($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.attempts WHERE recorded_by = 'outbox worker'}), '>', 0,
 	'leases were repaired meanwhile');
