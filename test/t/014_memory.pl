@@ -45,7 +45,7 @@ $node->safe_psql('postgres', q{
 	SELECT outbox.create_queue('quiet');
 	CREATE SEQUENCE earlier;
 	CREATE TABLE start AS SELECT clock_timestamp() AS at;
-	ALTER TABLE outbox.attempts_default ADD CHECK (worker_id <> 'bad') NOT VALID;
+	ALTER TABLE outbox.attempts ADD CHECK (worker_id <> 'bad') NOT VALID;
 });
 
 # What a client does many times over, to keep the worker busy in each of its ways.
