@@ -29,7 +29,8 @@ BEGIN
 			('outbox_executor', 'outbox: may claim, complete, renew, release and repair'),
 			('outbox_operator', 'outbox: administers queues, cancels, replays, maintains'),
 			('outbox_readonly', 'outbox: reads tables and views'),
-			('outbox_auditor', 'outbox: reads tables and views')) AS v(name, meaning)
+			('outbox_auditor', 'outbox: reads tables and views'),
+			('outbox_lookup', 'outbox: reads views of other extensions that call the functions under the views')) AS v(name, meaning)
 	LOOP
 		LOOP
 			SELECT rolcanlogin, rolsuper, rolcreaterole, rolbypassrls INTO existing
@@ -1203,7 +1204,7 @@ BEGIN ATOMIC
 	UNION ALL
 	SELECT 'error', 'role ' || quote_ident(r.rolname), 'can log in, is a superuser, or has CREATEROLE or BYPASSRLS'
 	FROM pg_roles r
-	WHERE (r.rolname IN ('outbox_owner', 'outbox_ingest', 'outbox_executor', 'outbox_operator', 'outbox_readonly', 'outbox_auditor')
+	WHERE (r.rolname IN ('outbox_owner', 'outbox_ingest', 'outbox_executor', 'outbox_operator', 'outbox_readonly', 'outbox_auditor', 'outbox_lookup')
 			OR r.oid IN (SELECT g.owner FROM grants g WHERE NOT g.is_core))
 		AND (r.rolcanlogin OR r.rolsuper OR r.rolcreaterole OR r.rolbypassrls)
 	UNION ALL
@@ -1346,6 +1347,9 @@ TO outbox_operator;
 GRANT EXECUTE ON FUNCTION outbox.queue_stats(), outbox.worker_status(), outbox.prometheus(), outbox.lost_messages(), outbox.queue_status(text),
 	outbox.message_facts(uuid), outbox.message_body(uuid), outbox.last_attempt(uuid)
 TO outbox_operator, outbox_readonly, outbox_auditor;
+-- A view's functions are called with the rights of its reader. Without USAGE on the schema a member
+-- calls these in views alone, which decide what they are asked.
+GRANT EXECUTE ON FUNCTION outbox.queue_status(text), outbox.message_facts(uuid), outbox.last_attempt(uuid) TO outbox_lookup;
 GRANT SELECT ON outbox.status, outbox.operational_status, outbox.dead_letters, outbox.stats, outbox.workers
 TO outbox_operator, outbox_readonly, outbox_auditor;
 GRANT SELECT ON outbox.queues, outbox.messages, outbox.pending, outbox.attempts, outbox.dead, outbox.retention

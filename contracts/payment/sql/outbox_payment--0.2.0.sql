@@ -53,12 +53,15 @@ $roles$;
 
 -- Memberships, not grants on the core's functions: a grant made by this script would
 -- stay in the core's initial rights after this extension and the role are gone.
--- outbox_operator is there for take_number alone.
+-- outbox_operator is there for take_number alone; outbox_lookup because the reader of a
+-- view calls its functions.
 DO LANGUAGE plpgsql $grant$
 BEGIN
 	GRANT outbox_ingest, outbox_executor, outbox_readonly, outbox_operator TO symphony_control;
+	GRANT outbox_lookup TO symphony_readonly, symphony_auditor;
 EXCEPTION WHEN unique_violation THEN	-- granted in another database meanwhile
 	GRANT outbox_ingest, outbox_executor, outbox_readonly, outbox_operator TO symphony_control;
+	GRANT outbox_lookup TO symphony_readonly, symphony_auditor;
 END
 $grant$;
 
@@ -560,5 +563,3 @@ GRANT USAGE ON TYPE outbox_attempt_state TO symphony_executor, symphony_readonly
 GRANT SELECT ON payment_outbox_pending, payment_outbox_attempts, supervisor_outbox_status, outbox_operational_status
 TO symphony_readonly, symphony_auditor, symphony_control;
 GRANT SELECT ON participant_outbox_sequences TO symphony_control;
--- Functions of a view are called by who reads it.
-GRANT EXECUTE ON FUNCTION outbox.queue_status(text), outbox.message_facts(uuid), outbox.last_attempt(uuid) TO symphony_readonly, symphony_auditor;

@@ -8,7 +8,7 @@ CREATE SCHEMA pay;
 -- In a schema of its own, so that pgTAP's functions are not among those counted.
 CREATE EXTENSION outbox_payment SCHEMA pay CASCADE;
 SET search_path = public, pay;
-SELECT plan(41);
+SELECT plan(43);
 
 CREATE FUNCTION pg_temp.arguments(name text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(pg_get_function_arguments(oid), ' AND ') FROM pg_proc WHERE pronamespace = 'pay'::regnamespace AND proname = name
@@ -97,10 +97,11 @@ SELECT is_empty($$SELECT p.oid::regprocedure::text FROM pg_proc p WHERE pronames
 SELECT results_eq($$SELECT rolname::text COLLATE "C", rolcanlogin, rolsuper, rolcreaterole, rolcreatedb, rolbypassrls, rolreplication FROM pg_roles WHERE rolname ~ '^symphony_' ORDER BY 1$$,
 	$$SELECT name COLLATE "C", false, false, false, false, false, false
 		FROM unnest(ARRAY['symphony_auditor', 'symphony_control', 'symphony_executor', 'symphony_ingest', 'symphony_readonly']) name$$, 'the roles can do nothing but what they are granted');
-SELECT results_eq($$SELECT roleid::regrole::text COLLATE "C", member::regrole::text, admin_option FROM pg_auth_members
-		WHERE member::regrole::text ~ '^symphony_' OR roleid::regrole::text ~ '^symphony_|^outbox_owner$' ORDER BY 1$$,
-	$$VALUES ('outbox_executor' COLLATE "C", 'symphony_control', false), ('outbox_ingest', 'symphony_control', false), ('outbox_operator', 'symphony_control', false), ('outbox_readonly', 'symphony_control', false)$$,
-	'memberships: control in the core''s roles, no other');
+SELECT results_eq($$SELECT roleid::regrole::text COLLATE "C", member::regrole::text COLLATE "C", admin_option FROM pg_auth_members
+		WHERE member::regrole::text ~ '^symphony_' OR roleid::regrole::text ~ '^symphony_|^outbox_owner$' ORDER BY 1, 2$$,
+	$$VALUES ('outbox_executor' COLLATE "C", 'symphony_control' COLLATE "C", false), ('outbox_ingest', 'symphony_control', false),
+		('outbox_lookup', 'symphony_auditor', false), ('outbox_lookup', 'symphony_readonly', false), ('outbox_operator', 'symphony_control', false), ('outbox_readonly', 'symphony_control', false)$$,
+	'memberships: control in the core''s roles, readers in what their views call, no other');
 
 -- Rights: the whole matrix. PUBLIC stands as a role that is a member of nothing.
 CREATE ROLE regress_outbox_public;
@@ -118,6 +119,12 @@ SELECT is_empty($$SELECT c.oid::regclass, r, p FROM pg_class c, unnest(pg_temp.r
 SELECT is_empty($$SELECT attrelid::regclass, attname FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE relnamespace = 'pay'::regnamespace AND attacl IS NOT NULL$$, 'no grants on columns');
 SELECT is_empty($$SELECT c.oid::regclass, r FROM pg_class c, unnest(ARRAY['symphony_ingest', 'symphony_executor', 'symphony_readonly', 'symphony_auditor']) r
 		WHERE relnamespace = 'outbox'::regnamespace AND relkind IN ('r', 'p', 'v') AND has_table_privilege(r, c.oid, 'SELECT')$$, 'only control may read the core');
+-- Grants on the core's objects would outlive the extension.
+SELECT is_empty($$SELECT grantee::regrole FROM (SELECT proacl FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace UNION ALL SELECT relacl FROM pg_class WHERE relnamespace = 'outbox'::regnamespace
+			UNION ALL SELECT typacl FROM pg_type WHERE typnamespace = 'outbox'::regnamespace UNION ALL SELECT nspacl FROM pg_namespace WHERE nspname = 'outbox') o(acl), aclexplode(acl)
+		WHERE grantee::regrole::text ~ '^symphony_'$$, 'no grants on the core''s objects');
+SELECT is_empty($$SELECT r FROM unnest(ARRAY['symphony_ingest', 'symphony_executor', 'symphony_readonly', 'symphony_auditor']) r WHERE has_schema_privilege(r, 'outbox', 'USAGE')$$,
+	'only control may name what is in the core');
 SELECT results_eq($$SELECT p.proname::text COLLATE "C", string_agg(r, ' ' ORDER BY r COLLATE "C") FROM pg_proc p, unnest(pg_temp.roles() || ARRAY['outbox_owner']) r
 		WHERE pronamespace = 'pay'::regnamespace AND has_function_privilege(r, p.oid, 'EXECUTE') GROUP BY 1 ORDER BY 1$$,
 	$$VALUES ('bump_participant_outbox_seq' COLLATE "C", 'symphony_control'), ('claim_outbox_batch', 'symphony_control symphony_executor'),
