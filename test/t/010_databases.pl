@@ -352,18 +352,21 @@ $node->safe_psql('postgres', 'DROP DATABASE dropping');
 
 # A worker that is replaced while it is in trouble.
 $from = log_size($node);
-$node->safe_psql('m', 'ALTER INDEX outbox.pending_lease RENAME TO hidden');
+my $index = $node->safe_psql('m', q{SELECT pg_get_indexdef('outbox.pending_lease'::regclass)});
+$node->safe_psql('m', 'DROP INDEX outbox.pending_lease');
 ok($node->poll_query_until('m', q{SELECT state = 'in trouble' AND failures >= 2 FROM outbox.workers WHERE kind = 'worker' AND database = 'm'}),
 	'an index is missing: the worker is in trouble');
 $node->safe_psql('m', "SELECT pg_terminate_backend($pid)");
 $pid = wait_for_worker($node, database => 'm', other => $pid);
-$node->safe_psql('m', 'ALTER INDEX outbox.hidden RENAME TO pending_lease');
+$node->safe_psql('m', $index);
 ok($node->poll_query_until('m', q{SELECT state = 'running' AND failures = 0 FROM outbox.workers WHERE kind = 'worker' AND database = 'm'}),
 	'... its successor gets out of it');
 serves($node, 'm', 'after the trouble');
 logged($node, $from, 'a trouble that began under one worker and ended under the next',
-	qr/^LOG:  outbox worker of database "[^"]*" could not repair expired leases: /,
-	qr/^LOG:  outbox worker of database "[^"]*" can repair expired leases again/);
+	qr/^LOG:  outbox worker of database "[^"]*" could not repair expired leases: .* has no valid index pending_lease /,
+	qr/^LOG:  outbox worker of database "[^"]*" can repair expired leases again/,
+	qr/^LOG:  outbox worker of database "[^"]*" could not look for due messages: .* has no valid index pending_lease /,
+	qr/^LOG:  outbox worker of database "[^"]*" can look for due messages again/);
 
 # ---------------------------------------------------------------- tables that others fill
 
