@@ -30,7 +30,7 @@ foreach my $end ('COMMIT', 'ROLLBACK')
 	}
 	is($node->safe_psql('one', 'SELECT count(*) FROM outbox.check()'), $node->safe_psql('two', 'SELECT count(*) FROM outbox.check()'), "$end: both are sound");
 	is($node->safe_psql('two', q{SELECT count(*) FROM outbox.check() WHERE severity = 'error'}), '0', "$end: no errors");
-	is($node->safe_psql('postgres', $memberships), '7', "$end: memberships");
+	is($node->safe_psql('postgres', $memberships), '9', "$end: memberships");
 	$node->safe_psql('postgres', "DROP DATABASE $_") foreach qw(one two);
 	$node->safe_psql('postgres', 'DROP ROLE ' . $node->safe_psql('postgres', $roles) =~ s/ /, /gr);
 }
