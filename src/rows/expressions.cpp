@@ -42,43 +42,40 @@ takes_times_only(Form_pg_proc proc)
 
 // Stable and volatile functions of the server may run SQL, or look names up.
 bool
-is_servers_function(Oid function)
+is_servers_function(Form_pg_proc proc)
 {
-	HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
-	Form_pg_proc proc;
-	bool servers;
-
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	proc = reinterpret_cast<Form_pg_proc>(GETSTRUCT(tuple));
-	servers = function < FirstUnpinnedObjectId && proc->prolang == INTERNALlanguageId &&
-			  (proc->provolatile == PROVOLATILE_IMMUTABLE || is_usual_default(function) ||
-			   (proc->provolatile == PROVOLATILE_STABLE && takes_times_only(proc)));
-	ReleaseSysCache(tuple);
-	return servers;
+	return proc->oid < FirstUnpinnedObjectId && proc->prolang == INTERNALlanguageId &&
+		   (proc->provolatile == PROVOLATILE_IMMUTABLE || is_usual_default(proc->oid) ||
+			(proc->provolatile == PROVOLATILE_STABLE && takes_times_only(proc)));
 }
 
 // The one function of ours in an index: REINDEX CONCURRENTLY makes another index like it.
 bool
-is_own_function(Oid function)
+is_own_function(Form_pg_proc proc)
+{
+	return proc->prolang == ClanguageId && proc->provolatile == PROVOLATILE_IMMUTABLE &&
+		   strcmp(NameStr(proc->proname), "key_digest") == 0 && proc->pronamespace == get_namespace_oid("outbox", true);
+}
+
+bool
+may_run(Oid function)
 {
 	HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	Form_pg_proc proc;
-	bool own;
+	bool may;
 
 	if (!HeapTupleIsValid(tuple))
 		return false;
 	proc = reinterpret_cast<Form_pg_proc>(GETSTRUCT(tuple));
-	own = proc->prolang == ClanguageId && proc->provolatile == PROVOLATILE_IMMUTABLE &&
-		  strcmp(NameStr(proc->proname), "key_digest") == 0 && proc->pronamespace == get_namespace_oid("outbox", true);
+	may = is_servers_function(proc) || is_own_function(proc);
 	ReleaseSysCache(tuple);
-	return own;
+	return may;
 }
 
 bool
 notes_users_function(Oid function, void *found)
 {
-	if (is_servers_function(function) || is_own_function(function))
+	if (may_run(function))
 		return false;
 	*static_cast<const char **>(found) = psprintf("the function %s", format_procedure(function));
 	return true;
