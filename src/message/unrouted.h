@@ -1,4 +1,4 @@
-// Messages that no partition holds, because somebody detached the DEFAULT partition by hand.
+// Messages that no partition holds, because the DEFAULT partition was detached by hand.
 //
 // Guarantee: a call that meets some passes them by, and says so once.
 #pragma once

@@ -47,10 +47,10 @@ struct Call {
 };
 
 void begin_call(Call *call, const char *function);
-// A Work inside a Work, for in_subtransaction: opens everything anew.
+// A Call inside a Call, for in_subtransaction: it opens everything again.
 void begin_nested_call(Call *call, const Call *outer);
 void end_call(Call *call);
-// Goes on as if the call began anew: by the clock of now, with the queues as they are now.
+// Goes on as if the call began here: by the clock of now, with the queues as they are now.
 void begin_next_command(Call *call);
 // For functions that only read: no check for a writable transaction, and no new command.
 void begin_reading(Call *call);

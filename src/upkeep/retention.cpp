@@ -146,7 +146,7 @@ keep_if_odd(const Leaves *leaves)
 		keep("no partition of outbox.attempts has the same bounds");
 	for (Oid leaf : {leaves->messages, leaves->attempts})
 		if (get_rel_relkind(leaf) != RELKIND_RELATION)
-			keep(psprintf("%s is no plain table", qualified_name(leaf)));
+			keep(psprintf("%s is not an ordinary table", qualified_name(leaf)));
 }
 
 void
