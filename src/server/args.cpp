@@ -136,14 +136,6 @@ check_batch(int count, const char *name)
 						errhint("Use several calls, or have outbox.max_batch raised.")));
 }
 
-void
-check_finite(TimestampTz value, const char *name)
-{
-	if (TIMESTAMP_NOT_FINITE(value))
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("%s must be finite, not %s", name, timestamptz_to_str(value))));
-}
-
 int64
 interval_us(const Interval *interval, const char *name)
 {
@@ -331,12 +323,6 @@ shown(const text *value)
 		return text_to_cstring(value);
 	size = pg_mbcliplen(VARDATA_ANY(value), size, shown_bytes);
 	return psprintf("%.*s...", size, VARDATA_ANY(value));
-}
-
-const char *
-shown(const pg_uuid_t *value)
-{
-	return DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(value)));
 }
 
 } // namespace outbox

@@ -25,7 +25,6 @@ void check_not_empty(const text *value, const char *name);
 void check_at_least(int64 value, int64 least, const char *name);
 // Against outbox.max_batch.
 void check_batch(int count, const char *name);
-void check_finite(TimestampTz value, const char *name);
 
 // Microseconds of an interval, a day being 24 hours and a month 30 days: the same
 // in every time zone. infinite and out-of-range ones are 22023.
@@ -71,6 +70,5 @@ const text *cut_for_ledger(const text *value);
 
 // What quoting in a message needs: text cut to a readable length.
 const char *shown(const text *value);
-const char *shown(const pg_uuid_t *value);
 
 } // namespace outbox
