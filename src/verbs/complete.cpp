@@ -1,380 +1,16 @@
 // complete, complete_batch, and the first half of complete_and_claim: a worker reports
 // its attempts.
 //
-// Guarantees: a stale token is refused before any lock. An accepted report appends
-// exactly one attempt and ends or reschedules its message, in one transaction. Once the
-// pending row is changed no other session can take it, however long that transaction lasts.
-// A batch changes rows in order of outbox_id, so two batches never deadlock, and
-// one bad item fails alone.
-//
-// Shape: the ledger is read without a lock, then the pending row is changed in exactly
-// the version that was read. On success no row can have been appended in between;
-// otherwise everything is read again. A batch reads the pending rows of a chunk
-// by one walk, then their ledgers by another, then changes them one by one.
-
-#include <algorithm>
+// Guarantees: those of message/try_report.h. A fault of the arguments as a whole is an ERROR before anything is read.
 
 #include "server/boundary.h"
-#include "verbs/complete.h"
 #include "server/errors.h"
-#include "rows/id_walk.h"
-#include "message/lease.h"
-#include "message/queue.h"
+#include "message/try_report.h"
+#include "verbs/complete.h"
 
 namespace outbox {
 
-struct TryReport {
-	// asked
-	int position;
-	core::Uuid id;
-	core::Uuid token;
-	bool has_state;
-	core::Record state;
-	Details details;
-	bool has_delay;
-	int64 delay_us;
-	const char *bad; // SQLSTATE of an argument, or nullptr
-
-	// foreseen: read ahead of its turn
-	PendingRow *row; // or nullptr
-	bool has_before;
-	Tried before;
-
-	// answered
-	Attempt *attempt; // recorded by this call
-	int attempt_no;   // 0 = none
-	core::Record recorded;
-	bool rescheduled;
-	TimestampTz next_attempt_at;
-	const char *error; // SQLSTATE or nullptr
-};
-
 namespace {
-
-constexpr int chunk_size = 500;
-
-core::Event
-event_of(core::Record state)
-{
-	switch (state)
-	{
-		case core::Record::dispatched:
-			return core::Event::complete_dispatched;
-		case core::Record::failed:
-			return core::Event::complete_failed;
-		default:
-			return core::Event::complete_retryable;
-	}
-}
-
-Attempt *
-make_attempt(const TryReport *report, const PendingRow *row, int attempt_no, const core::Transition &transition)
-{
-	Attempt *attempt = static_cast<Attempt *>(palloc(sizeof(Attempt)));
-
-	*attempt = attempt_for(row, attempt_no, transition.record, row->claimed_by);
-	attempt->details = report->details;
-	if (attempt->details.error_code == nullptr && transition.at_ceiling)
-		attempt->details.error_code = cstring_to_text("RETRIES_EXHAUSTED");
-	return attempt;
-}
-
-int64
-retry_delay_us(const TryReport *report, const PendingRow *row, const Queue *queue, int attempt_no)
-{
-	if (report->has_delay)
-		return report->delay_us;
-	return queue != nullptr ? backoff_us(queue, attempt_no, &row->id) : 0;
-}
-
-// Changes the row as the transition says. The attempt is appended by the caller.
-Changed
-change_pending(Call *call, TryReport *report, PendingRow *row, const Queue *queue, const core::Transition &transition,
-			   int attempt_no)
-{
-	if (transition.to != core::State::pending)
-		return remove(call, row, Wait::for_row);
-	report->next_attempt_at = later_or_last(GetCurrentTimestamp(), retry_delay_us(report, row, queue, attempt_no));
-	clear_lease(row);
-	count_attempt(row, attempt_no);
-	row->next_attempt_at = report->next_attempt_at;
-	return store(call, row, Wait::for_row);
-}
-
-void
-answer_lost(Call *call, TryReport *report)
-{
-	Recorded recorded = recorded_under(call, report->id, report->token);
-
-	report->error = "P7002";
-	report->attempt_no = recorded.attempt_no;
-	report->recorded = recorded.state;
-}
-
-// What was read ahead is used once, and never to refuse: the change that follows finds out
-// whether the lease is still held, but a lease that had expired then may have been renewed.
-Holding
-look(Call *call, TryReport *report, const text *worker)
-{
-	Holding foreseen = judge_lease(report->row, report->token, worker);
-
-	report->row = nullptr;
-	if (foreseen.held == Held::yes)
-		return foreseen;
-	report->has_before = false;
-	return look_at_lease(call, report->id, report->token, worker);
-}
-
-// Accepts one report, or answers why not; with raise, by an ERROR. False if it may have waited.
-bool
-settle(Call *call, TryReport *report, const text *worker, bool raise)
-{
-	for (bool at_once = true;; at_once = false)
-	{
-		CHECK_FOR_INTERRUPTS();
-
-		Holding holding = look(call, report, worker);
-		Tried before;
-		const Queue *queue = nullptr;
-		bool at_ceiling = false;
-		int attempt_no;
-		Attempt *attempt;
-		Changed changed;
-
-		if (holding.held != Held::yes)
-		{
-			if (raise)
-				raise_lease_lost(call, holding, report->id, report->token, worker);
-			answer_lost(call, report);
-			return at_once;
-		}
-		before = report->has_before ? report->before : tried(call, report->id);
-		if (before.terminal)
-		{
-			// It may have ended just now, and the row with it: then the lease is lost.
-			if (hold(call, holding.row, Wait::for_row) != Changed::done)
-				continue;
-			if (raise)
-				raise_already_terminal(before, report->id);
-			report->error = "P7001";
-			return false;
-		}
-		if (before.attempts == PG_INT32_MAX && !raise)
-		{
-			report->error = "22003";
-			return at_once;
-		}
-		attempt_no = next_attempt_no(before, report->id);
-		if (report->state == core::Record::retryable)
-		{
-			int most;
-
-			queue = find_queue(call, holding.row->queue);
-			most = ceiling(queue, holding.row->max_attempts);
-			at_ceiling = most > 0 && attempt_no >= most;
-		}
-
-		const core::Transition &transition = expect(core::State::leased, event_of(report->state), at_ceiling);
-
-		// Made first: it names the lease, which the change may clear.
-		attempt = make_attempt(report, holding.row, attempt_no, transition);
-		changed = change_pending(call, report, holding.row, queue, transition, attempt_no);
-		if (changed == Changed::done)
-		{
-			report->attempt = attempt;
-			report->attempt_no = report->attempt->attempt_no;
-			report->recorded = report->attempt->state;
-			report->rescheduled = transition.to == core::State::pending;
-			return at_once;
-		}
-	}
-}
-
-const char *
-bad_report(const TryReport *report)
-{
-	if (report->bad != nullptr)
-		return report->bad;
-	if (!report->has_state)
-		return "22004";
-	if (report->state == core::Record::zombie_requeue)
-		return "P7003";
-	if (report->has_delay && report->state != core::Record::retryable)
-		return "22023";
-	if (report->details.has_latency && report->details.latency_ms < 0)
-		return "22023";
-	return nullptr;
-}
-
-// The same lease reported twice in one batch: the second answer shows the first report.
-const TryReport *
-earlier_report(TryReport *const *reports, int i)
-{
-	for (int j = i - 1; j >= 0 && equal(reports[j]->id, reports[i]->id); j--)
-		if (reports[j]->attempt_no > 0 && equal(reports[j]->token, reports[i]->token))
-			return reports[j];
-	return nullptr;
-}
-
-// ---- reading ahead
-
-// Those whose ledger the leaf holds.
-void
-foresee_ledger(Table *leaf, TryReport *const *reports, int count)
-{
-	core::Uuid ids[chunk_size];
-	Tried before[chunk_size];
-	bool known[chunk_size];
-
-	for (int i = 0; i < count; i++)
-		ids[i] = reports[i]->id;
-	tried_all(leaf, ids, count, before, known);
-	for (int i = 0; i < count; i++)
-	{
-		reports[i]->has_before = known[i];
-		reports[i]->before = before[i];
-	}
-}
-
-// For a message reported twice the second report is not read ahead: the first changes the row.
-int
-foresee_rows(Call *call, TryReport *const *reports, int count, TryReport **found)
-{
-	Table *table = pending(call);
-	int n = 0;
-	IdWalk walk;
-
-	begin_id_walk(&walk, table, reports[0]->id, reports[count - 1]->id, count);
-	for (int i = 0; i < count; i++)
-		if (reports[i]->error == nullptr && (i == 0 || !equal(reports[i]->id, reports[i - 1]->id)) &&
-			walk_to(&walk, reports[i]->id) == WalkedTo::found)
-		{
-			reports[i]->row = load(table, walk.probe.slot);
-			found[n++] = reports[i];
-		}
-	end_id_walk(&walk);
-	return n;
-}
-
-void
-forget_foreseen(TryReport *const *reports, int count)
-{
-	for (int i = 0; i < count; i++)
-	{
-		reports[i]->row = nullptr;
-		reports[i]->has_before = false;
-	}
-}
-
-// The rows first: a later append to a ledger outdates the row.
-void
-foresee(Call *call, TryReport *const *reports, int count)
-{
-	TryReport *found[chunk_size];
-	int n;
-
-	forget_foreseen(reports, count);
-	if (count < ids_to_walk)
-		return;
-	n = foresee_rows(call, reports, count, found);
-	each_walk(
-		n, [&](int i) { return leaf_of(call, attempts_shape, found[i]->id, inserts); },
-		[&](Table *leaf, int first, int in_leaf) { foresee_ledger(leaf, found + first, in_leaf); });
-}
-
-// ---- batches
-
-void
-begin_status(Call *call, TryReport *report)
-{
-	report->error = bad_report(report);
-	if (report->error == nullptr && find_leaf(call, attempts_shape, report->id, inserts) == nullptr)
-		report->error = "55000";
-	report->attempt = nullptr;
-	report->attempt_no = 0;
-	report->rescheduled = false;
-}
-
-// Settles reports[first] to reports[first + count - 1], sorted by id, and appends what was
-// accepted. What was read ahead of a wait is forgotten: in its place may lie another message's
-// row by then, where old_snapshot_threshold lets VACUUM have what this snapshot would keep.
-void
-settle_chunk(Call *call, TryReport **reports, int first, int count, const text *worker)
-{
-	Attempt *attempts[chunk_size];
-	int accepted = 0;
-
-	pending(call);
-	for (int i = first; i < first + count; i++)
-		begin_status(call, reports[i]);
-	foresee(call, reports + first, count);
-	for (int i = first; i < first + count; i++)
-	{
-		TryReport *report = reports[i];
-		const TryReport *earlier = report->error == nullptr ? earlier_report(reports, i) : nullptr;
-
-		if (earlier != nullptr)
-		{
-			report->error = "P7002";
-			report->attempt_no = earlier->attempt_no;
-			report->recorded = earlier->recorded;
-		}
-		if (report->error != nullptr)
-			continue;
-		if (!settle(call, report, worker, false))
-			forget_foreseen(reports + i + 1, first + count - i - 1);
-		if (report->attempt != nullptr)
-			attempts[accepted++] = report->attempt;
-	}
-	append(call, attempts, accepted);
-}
-
-void
-settle_all(Call *call, TryReport **reports, int first, int count, const text *worker)
-{
-	for (int done = 0; done < count; done += chunk_size)
-		settle_chunk(call, reports, first + done, Min(count - done, chunk_size), worker);
-}
-
-// Where user-made checks, columns or indexes may refuse a row, each report is confined.
-bool
-may_fail_alone(Call *call, TryReport **reports, int count)
-{
-	if (has_foreign_parts(pending(call)))
-		return true;
-	for (int i = 0; i < count; i++)
-	{
-		const Table *leaf =
-			reports[i]->bad == nullptr ? find_leaf(call, attempts_shape, reports[i]->id, inserts) : nullptr;
-
-		if (leaf != nullptr && has_foreign_parts(leaf))
-			return true;
-	}
-	return false;
-}
-
-void
-settle_batch(Call *call, TryReport **reports, int count, const text *worker)
-{
-	if (!may_fail_alone(call, reports, count))
-	{
-		settle_all(call, reports, 0, count, worker);
-		return;
-	}
-	each_confined(
-		count,
-		[&](int first, int n) {
-			Call inner;
-
-			begin_nested_call(&inner, call);
-			settle_all(&inner, reports, first, n, worker);
-			end_call(&inner);
-		},
-		[&](int i, ErrorData *error) {
-			reports[i]->attempt_no = 0;
-			reports[i]->error = pstrdup(unpack_sql_state(error->sqlerrcode));
-		});
-}
 
 Datum
 state_or_null(Call *call, const TryReport *report, bool *isnull)
@@ -396,7 +32,6 @@ read_report(Call *call, const Reports *reports, int i, TryReport *report)
 {
 	auto text_at = [&](const ArrayArg &array) { return array.is_null(i) ? nullptr : DatumGetTextPP(array.items[i]); };
 
-	report->position = i;
 	if (!reports->ids.is_null(i))
 		report->id = to_uuid(reports->ids.items[i]);
 	if (reports->ids.is_null(i) || reports->tokens.is_null(i))
@@ -455,24 +90,14 @@ reports_argument(FunctionCallInfo fcinfo)
 void
 settle_reports(Call *call, Reports *reports)
 {
-	Size count = static_cast<Size>(reports->ids.count);
-	TryReport **sorted;
+	int count = reports->ids.count;
 
 	if (count == 0)
 		return;
-	reports->settled = static_cast<TryReport *>(palloc0(sizeof(TryReport) * count));
-	sorted = static_cast<TryReport **>(palloc(sizeof(TryReport *) * count));
-	for (int i = 0; i < reports->ids.count; i++)
-	{
-		sorted[i] = &reports->settled[i];
-		read_report(call, reports, i, sorted[i]);
-	}
-	std::sort(sorted, sorted + count, [](const TryReport *a, const TryReport *b) {
-		int order = compare(a->id, b->id);
-
-		return order != 0 ? order < 0 : a->position < b->position;
-	});
-	settle_batch(call, sorted, reports->ids.count, reports->worker);
+	reports->settled = static_cast<TryReport *>(palloc0(sizeof(TryReport) * static_cast<Size>(count)));
+	for (int i = 0; i < count; i++)
+		read_report(call, reports, i, &reports->settled[i]);
+	settle_tries(call, reports->settled, count, reports->worker);
 }
 
 void
@@ -503,7 +128,6 @@ OUTBOX_FUNCTION(outbox_complete)
 	text *worker;
 	TupleDesc desc;
 	Call call;
-	Attempt *attempt;
 	Datum values[3];
 	bool nulls[3] = {};
 
@@ -534,9 +158,7 @@ OUTBOX_FUNCTION(outbox_complete)
 						errmsg("retry_delay must be null with state %s", core::name(report.state)),
 						errdetail("%s ends the message.", core::name(report.state)),
 						errhint("Report RETRYABLE to have the message tried again.")));
-	settle(&call, &report, worker, true);
-	attempt = report.attempt;
-	append(&call, &attempt, 1);
+	settle_try(&call, &report, worker);
 	values[0] = Int32GetDatum(report.attempt_no);
 	values[1] = state_or_null(&call, &report, &nulls[1]);
 	values[2] = TimestampTzGetDatum(report.next_attempt_at);

@@ -1,6 +1,6 @@
 /*
  * Claim, expiry, renewal, release, completion, repair and cancellation of messages (src/verbs/claim.cpp,
- * lease.h, lost.h, complete.cpp, renew.cpp, repair.cpp, cancel.cpp), by workers that die or
+ * src/message/lease.h, lost_lease.h, try_report.cpp, src/verbs/renew.cpp, repair.cpp, cancel.cpp), by workers that die or
  * believe for too long that they live, on a server that crashes.
  *
  * Proves for these bounds, whatever the interleaving:
@@ -222,7 +222,7 @@ inline new_token()
 	held_of = m
 }
 
-/* lost.h, recover_expired(): of a row whose expired lease was looked at. It goes on free, or
+/* lost_lease.h, recover_expired(): of a row whose expired lease was looked at. It goes on free, or
    under a new one. */
 inline recover()
 {
@@ -286,7 +286,7 @@ inline claim()
 #endif
 #endif
 
-/* complete.cpp, settle(): waits for who has the row, and looks again. */
+/* try_report.cpp, settle(): waits for who has the row, and looks again. */
 inline complete()
 {
 	atomic {

@@ -1,0 +1,51 @@
+// The reports of workers on their tries, one or many.
+//
+// Guarantees: a stale token is refused before any lock. An accepted report appends
+// exactly one attempt and ends or reschedules its message, in one transaction. Once the
+// pending row is changed no other session can take it, however long that transaction lasts.
+// Many at a time change rows in order of outbox_id, so two batches never deadlock, and
+// one bad report fails alone.
+//
+// Shape: the ledger is read without a lock, then the pending row is changed in exactly
+// the version that was read. On success no row can have been appended in between;
+// otherwise everything is read again. A batch reads the pending rows of a chunk
+// by one walk, then their ledgers by another, then changes them one by one.
+#pragma once
+
+#include "message/ledger.h"
+#include "message/pending_row.h"
+
+namespace outbox {
+
+// A worker's report on one try: what was asked, what was read ahead of its turn, what was answered.
+struct TryReport {
+	// asked
+	core::Uuid id;
+	core::Uuid token;
+	bool has_state;
+	core::Record state;
+	Details details;
+	bool has_delay;
+	int64 delay_us;
+	const char *bad; // SQLSTATE of an argument, or nullptr
+
+	// foreseen: read ahead of its turn
+	PendingRow *row; // or nullptr
+	bool has_before;
+	Tried before;
+
+	// answered
+	Attempt *attempt; // recorded by this call
+	int attempt_no;   // 0 = none
+	core::Record recorded;
+	bool rescheduled;
+	TimestampTz next_attempt_at;
+	const char *error; // SQLSTATE or nullptr
+};
+
+// Raises an ERROR where the report is refused.
+void settle_try(Call *call, TryReport *report, const text *worker);
+// Answers each in its error.
+void settle_tries(Call *call, TryReport *reports, int count, const text *worker);
+
+} // namespace outbox
