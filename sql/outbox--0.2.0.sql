@@ -449,6 +449,10 @@ COMMENT ON TRIGGER append_only_truncate ON outbox.pending IS 'emptying pending w
 CREATE TRIGGER pending_changed AFTER INSERT OR UPDATE OR DELETE ON outbox.pending
 	FOR EACH ROW EXECUTE FUNCTION outbox.pending_changed();
 ALTER TABLE outbox.pending ENABLE ALWAYS TRIGGER pending_changed;
+CREATE TRIGGER pending_changing BEFORE UPDATE ON outbox.pending
+	FOR EACH ROW EXECUTE FUNCTION outbox.pending_changed();
+ALTER TABLE outbox.pending ENABLE ALWAYS TRIGGER pending_changing;
+COMMENT ON TRIGGER pending_changing ON outbox.pending IS 'a statement that changes rows and claims keeps them in sight of other claims if it is undone';
 COMMENT ON TRIGGER pending_changed ON outbox.pending IS 'a message without its row is never delivered: refuses DELETE and another outbox_id; the functions of the outbox do without it';
 
 ---------------------------------------------------------------- dumps
@@ -1119,6 +1123,7 @@ BEGIN ATOMIC
 		UNION ALL
 		VALUES ('outbox.pending'::regclass::oid, 'outbox.append_only()'::regprocedure, 2 | 32, 'TRUNCATE'),
 			('outbox.pending'::regclass::oid, 'outbox.pending_changed()'::regprocedure, 1 | 4 | 8 | 16, 'INSERT, UPDATE and DELETE'),
+			('outbox.pending'::regclass::oid, 'outbox.pending_changed()'::regprocedure, 1 | 2 | 16, 'UPDATE (BEFORE)'),
 			('outbox.queues'::regclass::oid, 'outbox.merge_queue()'::regprocedure, 1 | 2 | 4, 'INSERT')
 	), wanted_tables(oid, shape) AS (
 		SELECT l.oid, p.relname::text FROM leaves l JOIN pg_class p ON p.oid = l.parent

@@ -67,17 +67,20 @@ own_trigger_function(const Shape &shape, Oid schema)
 {
 	oidvector *no_arguments = buildoidvector(nullptr, 0);
 
-	if (shape.own_trigger == nullptr)
+	if (shape.own_triggers[0] == nullptr)
 		return InvalidOid;
-	return GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(shape.own_trigger),
+	return GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(shape.own_triggers[0]),
 						   PointerGetDatum(no_arguments), ObjectIdGetDatum(schema));
 }
 
-// Our own trigger bears the name of its function.
 bool
 is_own_trigger(const Shape &shape, const Trigger *trigger, Oid function)
 {
-	return OidIsValid(function) && trigger->tgfoid == function && strcmp(trigger->tgname, shape.own_trigger) == 0;
+	if (OidIsValid(function) && trigger->tgfoid == function)
+		for (const char *name : shape.own_triggers)
+			if (name != nullptr && strcmp(trigger->tgname, name) == 0)
+				return true;
+	return false;
 }
 
 void

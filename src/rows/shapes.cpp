@@ -36,7 +36,7 @@ const Shape queues_shape = {
 	 {"payload_kind", TEXTOID, not_null}},
 	{{"pkey", true, {"queue"}, nullptr}},
 	{},
-	"merge_queue",
+	{"merge_queue"},
 };
 
 const Shape messages_shape = {
@@ -61,7 +61,7 @@ const Shape messages_shape = {
 	 {"content_type", TEXTOID, nullable}},
 	{{"pkey", true, {"outbox_id"}, nullptr}},
 	{{"messages_one_payload", "(payload IS NULL) <> (payload_bytes IS NULL)"}},
-	nullptr,
+	{},
 };
 
 const Shape attempts_shape = {
@@ -85,7 +85,7 @@ const Shape attempts_shape = {
 	 {"failed", false, {"outbox_id"}, "state = 'FAILED'"}},
 	{{"attempts_number", "attempt_no >= 1"},
 	 {"attempts_completed_at", "(completed_at IS NOT NULL) = (state IN ('DISPATCHED', 'FAILED'))"}},
-	nullptr,
+	{},
 };
 
 const Shape pending_shape = {
@@ -114,7 +114,7 @@ const Shape pending_shape = {
 	 {"pending_priority", "priority BETWEEN 0 AND 15"},
 	 {"pending_times_are_finite", "isfinite(next_attempt_at) AND isfinite(created_at) AND isfinite(claimed_at) AND "
 								  "isfinite(lease_expires_at)"}},
-	"pending_changed",
+	{"pending_changed", "pending_changing"},
 };
 
 const Shape idempotency_keys_shape = {
@@ -122,7 +122,7 @@ const Shape idempotency_keys_shape = {
 	{{"digest", BYTEAOID, not_null}, {"queue", TEXTOID, not_null}, {"outbox_id", UUIDOID, not_null}},
 	{{"pkey", true, {"digest"}, nullptr}},
 	{},
-	nullptr,
+	{},
 };
 
 const Shape key_numbers_shape = {
@@ -134,7 +134,7 @@ const Shape key_numbers_shape = {
 	 {"outbox_id", UUIDOID, not_null}},
 	{{"pkey", true, {"digest", "upto"}, nullptr}},
 	{},
-	nullptr,
+	{},
 };
 
 const Shape replays_shape = {
@@ -142,7 +142,7 @@ const Shape replays_shape = {
 	{{"outbox_id", UUIDOID, not_null}, {"replay_id", UUIDOID, not_null}, {"created_at", TIMESTAMPTZOID, not_null}},
 	{{"pkey", true, {"outbox_id"}, nullptr}},
 	{},
-	nullptr,
+	{},
 };
 
 const Shape dead_shape = {
@@ -155,7 +155,7 @@ const Shape dead_shape = {
 	 {"reason", TEXTOID, nullable}},
 	{{"pkey", true, {"outbox_id"}, nullptr}, {"open", false, {"queue"}, "acknowledged_at IS NULL"}},
 	{{"dead_acknowledgement_is_whole", "num_nulls(acknowledged_at, acknowledged_by, reason) IN (0, 3)"}},
-	nullptr,
+	{},
 };
 
 const Shape retired_numbers_shape = {
@@ -163,7 +163,7 @@ const Shape retired_numbers_shape = {
 	{{"outbox_id", UUIDOID, not_null}, {"sequence_id", INT8OID, not_null}},
 	{{"pkey", true, {"outbox_id"}, nullptr}},
 	{},
-	nullptr,
+	{},
 };
 
 const Shape *const all_shapes[shapes] = {&queues_shape,      &messages_shape, &attempts_shape,

@@ -152,8 +152,8 @@ struct Shape {
 	const char *name;
 	Column columns[max_columns + 1];
 	OwnIndex indexes[max_own_indexes + 1];
-	OwnCheck checks[5];      // that need not be evaluated when we write
-	const char *own_trigger; // that our own writing does without, and its function; or nullptr
+	OwnCheck checks[5];          // that need not be evaluated when we write
+	const char *own_triggers[2]; // that our own writing does without; the first bears the name of their function
 };
 
 inline int

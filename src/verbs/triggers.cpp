@@ -7,6 +7,9 @@
 // it. Guarantees: scans begin low enough to find the row, as they do after enqueue or a retry (entries.h). No message
 // loses its row, without which it is never delivered: a DELETE, or another outbox_id, is refused. Replication may
 // delete: the other end has completed the message.
+//
+// Two triggers call it. pending_changed, AFTER, notes what was written. pending_changing, BEFORE UPDATE, notes what is
+// about to be removed: the statement itself may claim before the AFTER triggers fire, and raise a floor over the row.
 
 #include "commit/transaction.h"
 #include "rows/shapes.h"
@@ -124,6 +127,11 @@ OUTBOX_FUNCTION(outbox_pending_changed)
 		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 						errmsg("outbox.pending_changed must be called as a row trigger")));
 	refuse_to_lose_a_message(trigger);
+	if (TRIGGER_FIRED_BEFORE(trigger->tg_event) && TRIGGER_FIRED_BY_UPDATE(trigger->tg_event))
+	{
+		note(remember_removed, trigger->tg_relation, trigger->tg_trigtuple);
+		return PointerGetDatum(trigger->tg_newtuple);
+	}
 	if (!TRIGGER_FIRED_BY_INSERT(trigger->tg_event))
 		note(note_removed, trigger->tg_relation, trigger->tg_trigtuple);
 	if (TRIGGER_FIRED_BY_INSERT(trigger->tg_event))

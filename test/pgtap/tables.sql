@@ -228,6 +228,7 @@ SELECT results_eq($$SELECT tgrelid::regclass::text COLLATE "C", tgname::text COL
 	('outbox.messages_default', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
 	('outbox.pending', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
 	('outbox.pending', 'pending_changed', 'AFTER INSERT OR DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.pending_changed()', 'A'),
+	('outbox.pending', 'pending_changing', 'BEFORE UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.pending_changed()', 'A'),
 	('outbox.queues', 'merge_queue', 'BEFORE INSERT FOR EACH ROW EXECUTE FUNCTION outbox.merge_queue()', 'A')$$, 'the triggers');
 
 SELECT is_empty($$SELECT table_name, column_name FROM information_schema.columns

@@ -170,6 +170,27 @@ foreach my $change ([ 'a claim', q{SELECT count(*) FROM outbox.claim('w', 1, que
 	}
 }
 
+# ... by a statement that looks for more itself, before it has ended.
+{
+	my $looks = q{(SELECT count(*) FROM outbox.claim('w', 9, queues => ARRAY['a']))};
+
+	foreach my $change (qq{UPDATE outbox.pending SET next_attempt_at = '9999-01-01' WHERE queue = 'a' RETURNING $looks},
+		qq{INSERT INTO outbox.pending SELECT * FROM outbox.pending WHERE queue = 'a'
+			ON CONFLICT (outbox_id) DO UPDATE SET next_attempt_at = '9999-01-01' RETURNING $looks})
+	{
+		my $name = (split / /, $change)[0];
+
+		found("$name that claims, undone by ROLLBACK", 'x', q{SELECT outbox.enqueue('x', '1', 'a')}, "BEGIN; $change; ROLLBACK");
+		found("$name that claims, undone by ROLLBACK TO", 'x', q{SELECT outbox.enqueue('x', '1', 'a')}, "BEGIN; SAVEPOINT s; $change; ROLLBACK TO s; COMMIT");
+		found("$name that claims, and fails", 'x', q{SELECT outbox.enqueue('x', '1', 'a')},
+			"DO \$\$ BEGIN EXECUTE '" . ($change =~ s/'/''/gr) . ", 1 / 0'; EXCEPTION WHEN division_by_zero THEN END \$\$");
+		$one->query_safe($_) foreach q{SELECT outbox.enqueue('x', '1', 'a')}, "BEGIN; SAVEPOINT s; $change; ROLLBACK TO s";
+		is(claimed($one, 'a'), 'x', '... and is found by its own transaction');
+		$one->query_safe('ROLLBACK');
+		$two->query_safe(q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending});
+	}
+}
+
 # Leases.
 my $leased = q{SELECT 1 FROM outbox.enqueue_and_claim('w', 'x', '1', 'a', lease => '1 ms')};
 my $expired = q{DO $$ BEGIN WHILE EXISTS (SELECT FROM outbox.pending WHERE lease_expires_at > clock_timestamp()) LOOP END LOOP; END $$};
@@ -204,6 +225,15 @@ foreach my $change (q{SELECT outbox.cancel(outbox_id, 'r', force => true) FROM o
 	$two->query_safe('SELECT outbox.repair_expired_leases()');
 	$one->query_safe('ROLLBACK');
 	is($two->query_safe('SELECT count(*) FROM outbox.repair_expired_leases()'), '1', '... and this one once it is undone');
+	$two->query_safe(q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending});
+}
+# ... by a statement that repairs itself, before it has ended.
+foreach my $end ('ROLLBACK', 'ROLLBACK TO s; COMMIT')
+{
+	$one->query_safe($_) foreach $leased, $expired,
+		qq{BEGIN; SAVEPOINT s; UPDATE outbox.pending SET lease_expires_at = '9999-01-01' WHERE queue = 'a'
+			RETURNING (SELECT count(*) FROM outbox.repair_expired_leases()); $end};
+	is($two->query_safe('SELECT count(*) FROM outbox.repair_expired_leases()'), '1', "an UPDATE that repairs is undone by $end: the expired lease is found");
 	$two->query_safe(q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending});
 }
 # A completion that is undone after its lease has expired, by a transaction that has looked on.
