@@ -116,11 +116,44 @@ raise_lease_lost(Call *call, const Holding &holding, const core::Uuid &id, const
 					errdetail("%s", loss.detail), errhint("%s", loss.hint)));
 }
 
-void
-raise_not_pending(const core::Uuid &id)
+PendingRow *
+pending_row(Call *call, const core::Uuid &id)
 {
-	ereport(ERROR, (errcode(ERRCODE_OUTBOX_NOT_PENDING), errmsg("NOT_PENDING: message %s is not pending", shown(id)),
-					errdetail("It has ended already, or there is no such message.")));
+	PendingRow *row = find_pending(call, id);
+
+	if (row == nullptr)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUTBOX_NOT_PENDING), errmsg("NOT_PENDING: message %s is not pending", shown(id)),
+				 errdetail("It has ended already, or there is no such message.")));
+	return row;
+}
+
+void
+raise_leased(const PendingRow *row, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_IN_USE),
+			 errmsg("message %s is leased to worker \"%s\"", shown(row->id), shown(row->claimed_by)),
+			 errdetail("The lease expires at %s.", timestamptz_to_str(row->lease_expires_at)), errhint("%s", hint)));
+}
+
+Changed
+check_not_ended(Call *call, PendingRow *row, const Tried &before, Wait wait, int *sqlstate)
+{
+	Changed held;
+
+	if (!before.terminal)
+		return Changed::done;
+	held = hold(call, row, wait);
+	if (held != Changed::done)
+		return held;
+	if (sqlstate == nullptr)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUTBOX_ALREADY_TERMINAL),
+				 errmsg("ALREADY_TERMINAL: message %s has a terminal attempt", shown(row->id)),
+				 errdetail("Its latest attempt is number %d, and one of its attempts is terminal.", before.attempts)));
+	*sqlstate = ERRCODE_OUTBOX_ALREADY_TERMINAL;
+	return Changed::done;
 }
 
 Attempt

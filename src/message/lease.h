@@ -26,32 +26,15 @@ Holding judge_lease(PendingRow *row, const core::Uuid &token, const text *worker
 [[noreturn]] void raise_lease_lost(Call *call, const Holding &holding, const core::Uuid &id, const core::Uuid &token,
 								   const text *worker);
 
-// P7005.
-[[noreturn]] void raise_not_pending(const core::Uuid &id);
+// The row of a message that must be pending: P7005 when it is not.
+PendingRow *pending_row(Call *call, const core::Uuid &id);
+// 55006.
+[[noreturn]] void raise_leased(const PendingRow *row, const char *hint);
 
-// Applies change(row) to the row if the lease is held and stores it, looking again
-// whenever the row moved. Without waiting, busy is an answer.
-enum class Applied { done, lost, busy };
-template <typename Change>
-Applied
-apply_to_lease(Call *call, const core::Uuid &id, const core::Uuid &token, const text *worker, const Change &change,
-			   PendingRow **result)
-{
-	for (;;)
-	{
-		Holding holding = look_at_lease(call, id, token, worker);
-		Changed changed;
-
-		if (holding.held != Held::yes)
-			return Applied::lost;
-		change(holding.row);
-		changed = store(call, holding.row, Wait::never);
-		*result = holding.row;
-		if (changed != Changed::outdated)
-			return changed == Changed::done ? Applied::done : Applied::busy;
-		CHECK_FOR_INTERRUPTS();
-	}
-}
+// A message that has ended has no pending row, unless one was written by hand: P7001, raised or,
+// where an item answers for itself, in *sqlstate. It may also have ended just now: then the row
+// is not as it was loaded.
+Changed check_not_ended(Call *call, PendingRow *row, const Tried &before, Wait wait, int *sqlstate = nullptr);
 
 // A ledger row for the pending row and the lease it carries, if any.
 Attempt attempt_for(const PendingRow *row, int attempt_no, core::Record state, text *recorded_by);

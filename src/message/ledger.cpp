@@ -13,6 +13,8 @@ namespace outbox {
 
 const char cancelled_code[] = "CANCELLED";
 const char broken_code[] = "LEASE_BROKEN";
+const char expired_code[] = "LEASE_EXPIRED";
+const char exhausted_code[] = "RETRIES_EXHAUSTED";
 
 namespace {
 
@@ -129,22 +131,16 @@ tried_all(Table *leaf, const core::Uuid *ids, int count, Tried *result, bool *kn
 			result[i].terminal = has_terminal(leaf, ids[i]);
 }
 
-void
-raise_already_terminal(const Tried &before, const core::Uuid &id)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_OUTBOX_ALREADY_TERMINAL),
-			 errmsg("ALREADY_TERMINAL: message %s has a terminal attempt", shown(id)),
-			 errdetail("Its latest attempt is number %d, and one of its attempts is terminal.", before.attempts)));
-}
-
 int
-next_attempt_no(const Tried &before, const core::Uuid &id)
+next_attempt_no(const Tried &before, const core::Uuid &id, int *sqlstate)
 {
-	if (before.attempts == PG_INT32_MAX)
+	if (before.attempts < PG_INT32_MAX)
+		return before.attempts + 1;
+	if (sqlstate == nullptr)
 		ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 						errmsg("message %s has no attempt_no left after %d", shown(id), before.attempts)));
-	return before.attempts + 1;
+	*sqlstate = ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE;
+	return 0;
 }
 
 namespace {

@@ -44,11 +44,8 @@ Tried tried(Call *call, const core::Uuid &id);
 // The same of many ids of one leaf, which ascend; false where it was not found out.
 void tried_all(Table *leaf, const core::Uuid *ids, int count, Tried *tried, bool *known);
 
-// P7001: a pending row whose message has ended, by a row written by hand.
-[[noreturn]] void raise_already_terminal(const Tried &before, const core::Uuid &id);
-
-// The number after it; 22003 when there is none.
-int next_attempt_no(const Tried &before, const core::Uuid &id);
+// The number after it. When there is none: 22003, raised or, where an item answers for itself, in *sqlstate.
+int next_attempt_no(const Tried &before, const core::Uuid &id, int *sqlstate = nullptr);
 
 // The attempt that was recorded under a token.
 struct Recorded {
@@ -62,8 +59,11 @@ Recorded recorded_under(Call *call, const core::Uuid &id, const core::Uuid &toke
 // The terminal attempt.
 Recorded recorded_end(Call *call, const core::Uuid &id);
 
+// What the outbox itself records as error_code.
 extern const char cancelled_code[];
 extern const char broken_code[];
+extern const char expired_code[];
+extern const char exhausted_code[];
 
 void append(Call *call, Attempt *const *attempts, int count);
 

@@ -5,12 +5,13 @@
 namespace outbox {
 
 Attempt
-lost_attempt(const PendingRow *row, int attempt_no, core::Record state, text *by)
+lost_attempt(const PendingRow *row, int attempt_no, core::Record state, const LostLease &lost)
 {
-	Attempt attempt = attempt_for(row, attempt_no, state, by);
+	Attempt attempt = attempt_for(row, attempt_no, state, lost.by);
 
 	attempt.lost = row->leased;
-	attempt.details.error_code = cstring_to_text(row->leased ? "LEASE_EXPIRED" : "RETRIES_EXHAUSTED");
+	attempt.details.error_code = cstring_to_text(lost.code);
+	attempt.details.error_message = lost.reason;
 	return attempt;
 }
 
@@ -27,17 +28,17 @@ free_lost_lease(PendingRow *row, const Queue *queue)
 Recovery
 end_used_up(Call *call, PendingRow *row, text *by)
 {
+	const LostLease lost = {by, exhausted_code, nullptr, Wait::never};
 	Tried before = tried(call, row->id);
-	int most = ceiling(find_queue(call, row->queue), row->max_attempts);
 
-	if (most == 0 || before.attempts < most)
+	if (!reaches_ceiling(find_queue(call, row->queue), row->max_attempts, before.attempts))
 		return Recovery::skipped;
 
 	const core::Transition &transition = expect(core::State::pending, core::Event::claim, true);
-	Attempt attempt = lost_attempt(row, next_attempt_no(before, row->id), transition.record, by);
+	Attempt attempt = lost_attempt(row, next_attempt_no(before, row->id), transition.record, lost);
 	Attempt *appended = &attempt;
 
-	if (remove(call, row, Wait::never) != Changed::done)
+	if (remove(call, row, lost.wait) != Changed::done)
 		return Recovery::skipped;
 	append(call, &appended, 1);
 	return Recovery::ended;

@@ -1,8 +1,8 @@
-// Messages that no worker can report on: a lease that expired, a ceiling that was
+// Messages that no worker can report on: a lease that expired or was broken, a ceiling that was
 // lowered below the attempts already used.
 //
-// Guarantee: every lost lease leaves exactly one ledger row. Repair and the claim that takes
-// the message over both use these functions.
+// Guarantee: every lost lease leaves exactly one ledger row. Repair, the claim that takes
+// the message over, and the operator who breaks a lease use these functions.
 #pragma once
 
 #include "message/lease.h"
@@ -13,15 +13,30 @@ namespace outbox {
 
 // What happened to a row that was looked at.
 enum class Recovery {
-	skipped, // another session was faster
+	skipped, // the row is not as it was loaded, or another session holds it
 	freed,   // recorded; the row is stored as `next` left it
 	ended    // recorded as FAILED; the row is gone
 };
 
-// Records the attempt of an expired lease, on behalf of `by`. Unless that ends
-// the message, next(row) sets the row: free, or leased again.
+// How its loss is recorded.
+struct LostLease {
+	text *by; // on whose behalf
+	const char *code;
+	text *reason; // or nullptr
+	Wait wait;
+};
+
+// Records the attempt of a lost lease. Unless that ends the message, next(row, queue) sets the row:
+// free, or leased again.
 template <typename Next>
-Recovery recover_expired(Call *call, PendingRow *row, text *by, const Next &next, Attempt *attempt);
+Recovery recover_lease(Call *call, PendingRow *row, const LostLease &lost, const Next &next, Attempt *attempt);
+
+template <typename Next>
+Recovery
+recover_expired(Call *call, PendingRow *row, text *by, const Next &next, Attempt *attempt)
+{
+	return recover_lease(call, row, {by, expired_code, nullptr, Wait::never}, next, attempt);
+}
 
 // Due after the queue's repair_delay. Without a delay the message keeps its place among those that are due.
 void free_lost_lease(PendingRow *row, const Queue *queue);
@@ -32,34 +47,29 @@ Recovery end_used_up(Call *call, PendingRow *row, text *by);
 
 // ---- implementation of the template
 
-Attempt lost_attempt(const PendingRow *row, int attempt_no, core::Record state, text *by);
+Attempt lost_attempt(const PendingRow *row, int attempt_no, core::Record state, const LostLease &lost);
 
 template <typename Next>
 Recovery
-recover_expired(Call *call, PendingRow *row, text *by, const Next &next, Attempt *attempt)
+recover_lease(Call *call, PendingRow *row, const LostLease &lost, const Next &next, Attempt *attempt)
 {
 	Tried before = tried(call, row->id);
 	const Queue *queue = find_queue(call, row->queue);
 	int attempt_no = next_attempt_no(before, row->id);
-	int most = ceiling(queue, row->max_attempts);
 	const core::Transition &transition =
-		expect(core::State::expired, core::Event::repair, most > 0 && attempt_no >= most);
+		expect(core::State::expired, core::Event::repair, reaches_ceiling(queue, row->max_attempts, attempt_no));
 
-	if (before.terminal)
-	{
-		if (hold(call, row, Wait::never) != Changed::done)
-			return Recovery::skipped;
-		raise_already_terminal(before, row->id);
-	}
-	*attempt = lost_attempt(row, attempt_no, transition.record, by);
+	if (check_not_ended(call, row, before, lost.wait) != Changed::done)
+		return Recovery::skipped;
+	*attempt = lost_attempt(row, attempt_no, transition.record, lost);
 	if (transition.to == core::State::pending)
 	{
 		count_attempt(row, attempt->attempt_no);
 		next(row, queue);
-		if (store(call, row, Wait::never) != Changed::done)
+		if (store(call, row, lost.wait) != Changed::done)
 			return Recovery::skipped;
 	}
-	else if (remove(call, row, Wait::never) != Changed::done)
+	else if (remove(call, row, lost.wait) != Changed::done)
 		return Recovery::skipped;
 	append(call, &attempt, 1);
 	return transition.to == core::State::pending ? Recovery::freed : Recovery::ended;

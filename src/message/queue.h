@@ -54,6 +54,14 @@ ceiling(const Queue *queue, int own)
 	return own > 0 ? own : (queue != nullptr ? queue->max_attempts : 0);
 }
 
+inline bool
+reaches_ceiling(const Queue *queue, int own, int attempts)
+{
+	int most = ceiling(queue, own);
+
+	return most > 0 && attempts >= most;
+}
+
 int64 backoff_us(const Queue *queue, int attempt_no, const core::Uuid *id);
 
 } // namespace outbox

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "server/boundary.h"
+#include "server/errors.h"
+#include "rows/batch.h"
 #include "rows/id_walk.h"
 #include "message/lease.h"
 #include "message/queue.h"
@@ -36,7 +37,7 @@ make_attempt(const TryReport *report, const PendingRow *row, int attempt_no, con
 	*attempt = attempt_for(row, attempt_no, transition.record, row->claimed_by);
 	attempt->details = report->details;
 	if (attempt->details.error_code == nullptr && transition.at_ceiling)
-		attempt->details.error_code = cstring_to_text("RETRIES_EXHAUSTED");
+		attempt->details.error_code = cstring_to_text(exhausted_code);
 	return attempt;
 }
 
@@ -67,7 +68,7 @@ answer_lost(Call *call, TryReport *report)
 {
 	Recorded recorded = recorded_under(call, report->id, report->token);
 
-	report->error = "P7002";
+	report->error = ERRCODE_OUTBOX_LEASE_LOST;
 	report->attempt_no = recorded.attempt_no;
 	report->recorded = recorded.state;
 }
@@ -90,6 +91,8 @@ look(Call *call, TryReport *report, const text *worker)
 bool
 settle(Call *call, TryReport *report, const text *worker, bool raise)
 {
+	int *sqlstate = raise ? nullptr : &report->error;
+
 	for (bool at_once = true;; at_once = false)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -98,7 +101,7 @@ settle(Call *call, TryReport *report, const text *worker, bool raise)
 		Tried before;
 		const Queue *queue = nullptr;
 		bool at_ceiling = false;
-		int attempt_no;
+		int attempt_no = 0;
 		Attempt *attempt;
 		Changed changed;
 
@@ -110,29 +113,16 @@ settle(Call *call, TryReport *report, const text *worker, bool raise)
 			return at_once;
 		}
 		before = report->has_before ? report->before : tried(call, report->id);
-		if (before.terminal)
-		{
-			// It may have ended just now, and the row with it: then the lease is lost.
-			if (hold(call, holding.row, Wait::for_row) != Changed::done)
-				continue;
-			if (raise)
-				raise_already_terminal(before, report->id);
-			report->error = "P7001";
+		if (check_not_ended(call, holding.row, before, Wait::for_row, sqlstate) != Changed::done)
+			continue;
+		if (report->error == 0)
+			attempt_no = next_attempt_no(before, report->id, sqlstate);
+		if (report->error != 0)
 			return false;
-		}
-		if (before.attempts == PG_INT32_MAX && !raise)
-		{
-			report->error = "22003";
-			return at_once;
-		}
-		attempt_no = next_attempt_no(before, report->id);
 		if (report->state == core::Record::retryable)
 		{
-			int most;
-
 			queue = find_queue(call, holding.row->queue);
-			most = ceiling(queue, holding.row->max_attempts);
-			at_ceiling = most > 0 && attempt_no >= most;
+			at_ceiling = reaches_ceiling(queue, holding.row->max_attempts, attempt_no);
 		}
 
 		const core::Transition &transition = expect(core::State::leased, event_of(report->state), at_ceiling);
@@ -151,20 +141,19 @@ settle(Call *call, TryReport *report, const text *worker, bool raise)
 	}
 }
 
-const char *
+int
 bad_report(const TryReport *report)
 {
-	if (report->bad != nullptr)
+	if (report->bad != 0)
 		return report->bad;
 	if (!report->has_state)
-		return "22004";
+		return ERRCODE_NULL_VALUE_NOT_ALLOWED;
 	if (report->state == core::Record::zombie_requeue)
-		return "P7003";
-	if (report->has_delay && report->state != core::Record::retryable)
-		return "22023";
-	if (report->details.has_latency && report->details.latency_ms < 0)
-		return "22023";
-	return nullptr;
+		return ERRCODE_OUTBOX_INVALID_STATE;
+	if ((report->has_delay && report->state != core::Record::retryable) ||
+		(report->details.has_latency && report->details.latency_ms < 0))
+		return ERRCODE_INVALID_PARAMETER_VALUE;
+	return 0;
 }
 
 // The same lease reported twice in one batch: the second answer shows the first report.
@@ -207,7 +196,7 @@ foresee_rows(Call *call, TryReport *const *reports, int count, TryReport **found
 
 	begin_id_walk(&walk, table, reports[0]->id, reports[count - 1]->id, count);
 	for (int i = 0; i < count; i++)
-		if (reports[i]->error == nullptr && (i == 0 || !equal(reports[i]->id, reports[i - 1]->id)) &&
+		if (reports[i]->error == 0 && (i == 0 || !equal(reports[i]->id, reports[i - 1]->id)) &&
 			walk_to(&walk, reports[i]->id) == WalkedTo::found)
 		{
 			reports[i]->row = load(table, walk.probe.slot);
@@ -246,11 +235,11 @@ foresee(Call *call, TryReport *const *reports, int count)
 // ---- batches
 
 void
-begin_status(Call *call, TryReport *report)
+begin_report(Call *call, TryReport *report)
 {
 	report->error = bad_report(report);
-	if (report->error == nullptr && find_leaf(call, attempts_shape, report->id, inserts) == nullptr)
-		report->error = "55000";
+	if (report->error == 0 && find_leaf(call, attempts_shape, report->id, inserts) == nullptr)
+		report->error = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
 	report->attempt = nullptr;
 	report->attempt_no = 0;
 	report->rescheduled = false;
@@ -267,20 +256,20 @@ settle_chunk(Call *call, TryReport **reports, int first, int count, const text *
 
 	pending(call);
 	for (int i = first; i < first + count; i++)
-		begin_status(call, reports[i]);
+		begin_report(call, reports[i]);
 	foresee(call, reports + first, count);
 	for (int i = first; i < first + count; i++)
 	{
 		TryReport *report = reports[i];
-		const TryReport *earlier = report->error == nullptr ? earlier_report(reports, i) : nullptr;
+		const TryReport *earlier = report->error == 0 ? earlier_report(reports, i) : nullptr;
 
 		if (earlier != nullptr)
 		{
-			report->error = "P7002";
+			report->error = ERRCODE_OUTBOX_LEASE_LOST;
 			report->attempt_no = earlier->attempt_no;
 			report->recorded = earlier->recorded;
 		}
-		if (report->error != nullptr)
+		if (report->error != 0)
 			continue;
 		if (!settle(call, report, worker, false))
 			forget_foreseen(reports + i + 1, first + count - i - 1);
@@ -299,14 +288,13 @@ settle_all(Call *call, TryReport **reports, int first, int count, const text *wo
 
 // Where user-made checks, columns or indexes may refuse a row, each report is confined.
 bool
-may_fail_alone(Call *call, TryReport **reports, int count)
+can_refuse_report(Call *call, TryReport **reports, int count)
 {
 	if (has_foreign_parts(pending(call)))
 		return true;
 	for (int i = 0; i < count; i++)
 	{
-		const Table *leaf =
-			reports[i]->bad == nullptr ? find_leaf(call, attempts_shape, reports[i]->id, inserts) : nullptr;
+		const Table *leaf = reports[i]->bad == 0 ? find_leaf(call, attempts_shape, reports[i]->id, inserts) : nullptr;
 
 		if (leaf != nullptr && has_foreign_parts(leaf))
 			return true;
@@ -317,23 +305,12 @@ may_fail_alone(Call *call, TryReport **reports, int count)
 void
 settle_batch(Call *call, TryReport **reports, int count, const text *worker)
 {
-	if (!may_fail_alone(call, reports, count))
-	{
-		settle_all(call, reports, 0, count, worker);
-		return;
-	}
-	each_confined(
-		count,
-		[&](int first, int n) {
-			Call inner;
-
-			begin_nested_call(&inner, call);
-			settle_all(&inner, reports, first, n, worker);
-			end_call(&inner);
-		},
+	each_item(
+		call, count, can_refuse_report(call, reports, count),
+		[&](Call *inner, int first, int n) { settle_all(inner, reports, first, n, worker); },
 		[&](int i, ErrorData *error) {
 			reports[i]->attempt_no = 0;
-			reports[i]->error = pstrdup(unpack_sql_state(error->sqlerrcode));
+			reports[i]->error = error->sqlerrcode;
 		});
 }
 

@@ -27,7 +27,7 @@ struct TryReport {
 	Details details;
 	bool has_delay;
 	int64 delay_us;
-	const char *bad; // SQLSTATE of an argument, or nullptr
+	int bad; // SQLSTATE of an argument; 0 = none
 
 	// foreseen: read ahead of its turn
 	PendingRow *row; // or nullptr
@@ -40,7 +40,7 @@ struct TryReport {
 	core::Record recorded;
 	bool rescheduled;
 	TimestampTz next_attempt_at;
-	const char *error; // SQLSTATE or nullptr
+	int error; // SQLSTATE; 0 = none
 };
 
 // Raises an ERROR where the report is refused.

@@ -112,6 +112,12 @@ optional_text(FunctionCallInfo fcinfo, int arg)
 	return PG_ARGISNULL(arg) ? nullptr : PG_GETARG_TEXT_PP(arg);
 }
 
+text *
+current_user_name()
+{
+	return cstring_to_text(GetUserNameFromId(GetUserId(), false));
+}
+
 void
 check_not_empty(const text *value, const char *name)
 {

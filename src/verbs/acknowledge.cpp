@@ -14,7 +14,7 @@ OUTBOX_FUNCTION(outbox_acknowledge_dead)
 {
 	core::Uuid id = to_uuid(required_datum(fcinfo, 0, "outbox_id"));
 	text *reason = required_nonempty_text(fcinfo, 1, "reason");
-	text *by = cstring_to_text(GetUserNameFromId(GetUserId(), false));
+	text *by = current_user_name();
 	Acknowledged result;
 	Call call;
 

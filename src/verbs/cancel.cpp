@@ -26,28 +26,18 @@ state_now(const PendingRow *row)
 Changed
 try_cancel(Call *call, const core::Uuid &id, text *reason, bool force, text *by, int *attempt_no)
 {
-	PendingRow *row = find_pending(call, id);
-	core::State state;
+	PendingRow *row = pending_row(call, id);
+	core::State state = state_now(row);
 	Tried before;
 	Attempt attempt = {};
 	Attempt *appended = &attempt;
 	Changed changed;
 
-	if (row == nullptr)
-		raise_not_pending(id);
-	state = state_now(row);
 	if (state == core::State::leased && !force)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
-						errmsg("message %s is leased to worker \"%s\"", shown(id), shown(row->claimed_by)),
-						errdetail("The lease expires at %s.", timestamptz_to_str(row->lease_expires_at)),
-						errhint("Use force => true to cancel it anyway.")));
+		raise_leased(row, "Use force => true to cancel it anyway.");
 	before = tried(call, id);
-	if (before.terminal)
-	{
-		if (hold(call, row, Wait::for_row) != Changed::done)
-			return Changed::outdated;
-		raise_already_terminal(before, id);
-	}
+	if (check_not_ended(call, row, before, Wait::for_row) != Changed::done)
+		return Changed::outdated;
 	attempt = attempt_for(row, next_attempt_no(before, id), expect(state, core::Event::cancel, false).record, by);
 	attempt.lost = state == core::State::expired;
 	attempt.details.error_code = cstring_to_text(cancelled_code);
@@ -69,7 +59,7 @@ OUTBOX_FUNCTION(outbox_cancel)
 	core::Uuid id = to_uuid(required_datum(fcinfo, 0, "outbox_id"));
 	text *reason = required_nonempty_text(fcinfo, 1, "reason");
 	bool force = required_bool(fcinfo, 2, "force");
-	text *by = cstring_to_text(GetUserNameFromId(GetUserId(), false));
+	text *by = current_user_name();
 	int attempt_no;
 	Call call;
 

@@ -15,10 +15,10 @@
 
 #include <algorithm>
 
-#include "server/boundary.h"
 #include "server/client.h"
 #include "message/due.h"
 #include "server/random.h"
+#include "rows/batch.h"
 #include "rows/id_walk.h"
 #include "message/lease.h"
 #include "message/lost_lease.h"
@@ -226,9 +226,7 @@ lease_row(Claim *claim, Candidate *candidate, PendingRow *row, const Queue *queu
 bool
 is_used_up(const PendingRow *row, const Queue *queue)
 {
-	int most = ceiling(queue, row->max_attempts);
-
-	return most > 0 && row->attempt_count >= most;
+	return reaches_ceiling(queue, row->max_attempts, row->attempt_count);
 }
 
 // The cheap way, for a row that nobody leased: one update.
@@ -284,7 +282,7 @@ take_all(Call *call, Claim *claim, Candidate *candidates, int count, const Queue
 }
 
 bool
-may_fail_alone(Call *call, const Candidate *candidates, int count, const Queue *queue)
+can_refuse_one(Call *call, const Candidate *candidates, int count, const Queue *queue)
 {
 	if (has_foreign_parts(pending(call)))
 		return true;
@@ -300,23 +298,15 @@ void
 take_candidates(Call *call, Claim *claim, Candidate *candidates, int count, const Queue *queue)
 {
 	int ended = claim->ended;
+	bool alone = can_refuse_one(call, candidates, count, queue);
 
-	if (!may_fail_alone(call, candidates, count, queue))
-	{
-		take_all(call, claim, candidates, count, queue);
-		return;
-	}
-	// The ledger is written, or somebody's code may write what it likes.
-	claim->leases_only = false;
-	each_confined(
-		count,
-		[&](int first, int n) {
-			Call inner;
-
+	// Then the ledger is written, or code of a user may write what it likes.
+	claim->leases_only = claim->leases_only && !alone;
+	each_item(
+		call, count, alone,
+		[&](Call *inner, int first, int n) {
 			claim->ended = first == 0 ? ended : claim->ended;
-			begin_nested_call(&inner, call);
-			take_all(&inner, claim, candidates + first, n, queue);
-			end_call(&inner);
+			take_all(inner, claim, candidates + first, n, queue);
 		},
 		[&](int i, ErrorData *error) {
 			candidates[i].taken = false;

@@ -3,8 +3,8 @@
 //
 // Guarantees: those of message/try_report.h. A fault of the arguments as a whole is an ERROR before anything is read.
 
-#include "server/boundary.h"
 #include "server/errors.h"
+#include "rows/batch.h"
 #include "message/try_report.h"
 #include "verbs/complete.h"
 
@@ -36,7 +36,7 @@ read_report(Call *call, const Reports *reports, int i, TryReport *report)
 		report->id = to_uuid(reports->ids.items[i]);
 	if (reports->ids.is_null(i) || reports->tokens.is_null(i))
 	{
-		report->bad = "22004";
+		report->bad = ERRCODE_NULL_VALUE_NOT_ALLOWED;
 		return;
 	}
 	report->token = to_uuid(reports->tokens.items[i]);
@@ -52,7 +52,7 @@ read_report(Call *call, const Reports *reports, int i, TryReport *report)
 	report->has_delay = !reports->delays.is_null(i);
 	if (report->has_delay &&
 		!usable_delay_us(DatumGetIntervalP(reports->delays.items[i]), call->now, &report->delay_us))
-		report->bad = "22023";
+		report->bad = ERRCODE_INVALID_PARAMETER_VALUE;
 }
 
 } // namespace
@@ -115,9 +115,8 @@ put_reports(Call *call, const Reports *reports, FunctionCallInfo fcinfo, PutRow 
 		nulls[1] = report->attempt_no == 0;
 		values[2] = state_or_null(call, report, &nulls[2]);
 		values[3] = TimestampTzGetDatum(report->next_attempt_at);
-		nulls[3] = report->error != nullptr || !report->rescheduled;
-		values[4] = report->error != nullptr ? CStringGetTextDatum(report->error) : 0;
-		nulls[4] = report->error == nullptr;
+		nulls[3] = report->error != 0 || !report->rescheduled;
+		values[4] = error_datum(report->error, &nulls[4]);
 		put(fcinfo, values, nulls);
 	}
 }

@@ -5,7 +5,8 @@
 // They differ only in the change of the row and share everything else.
 
 #include "server/args.h"
-#include "server/boundary.h"
+#include "server/errors.h"
+#include "rows/batch.h"
 #include "message/lease.h"
 #include "message/queue.h"
 
@@ -16,7 +17,7 @@ namespace {
 struct Items {
 	ArrayArg ids;
 	ArrayArg tokens;
-	const char **errors;
+	int *errors; // SQLSTATEs; 0 = none
 	TimestampTz *times;
 };
 
@@ -31,9 +32,32 @@ items_argument(FunctionCallInfo fcinfo)
 	items.tokens = required_array(fcinfo, 2, "lease_tokens");
 	check_same_length(items.tokens, items.ids.count, "lease_tokens", "outbox_ids");
 	count = static_cast<Size>(Max(items.ids.count, 1));
-	items.errors = static_cast<const char **>(palloc0(sizeof(const char *) * count));
+	items.errors = static_cast<int *>(palloc0(sizeof(int) * count));
 	items.times = static_cast<TimestampTz *>(palloc0(sizeof(TimestampTz) * count));
 	return items;
+}
+
+// Changes and stores the row if the lease is held, and looks again whenever the row moved. Returns
+// the SQLSTATE of a refusal, or 0.
+template <typename Change>
+int
+apply_to_lease(Call *call, const core::Uuid &id, const core::Uuid &token, const text *worker, const Change &change)
+{
+	for (;;)
+	{
+		Holding holding = look_at_lease(call, id, token, worker);
+		Changed changed;
+
+		CHECK_FOR_INTERRUPTS();
+		if (holding.held != Held::yes)
+			return ERRCODE_OUTBOX_LEASE_LOST;
+		change(holding.row);
+		changed = store(call, holding.row, Wait::never);
+		if (changed == Changed::busy)
+			return ERRCODE_LOCK_NOT_AVAILABLE;
+		if (changed == Changed::done)
+			return 0;
+	}
 }
 
 template <typename Change>
@@ -42,43 +66,26 @@ apply_to_items(Call *call, Items *items, int first, int count, const text *worke
 {
 	for (int i = first; i < first + count; i++)
 	{
-		PendingRow *row = nullptr;
-		Applied applied;
-
-		CHECK_FOR_INTERRUPTS();
-		items->errors[i] = nullptr;
 		if (items->ids.is_null(i) || items->tokens.is_null(i))
 		{
-			items->errors[i] = "22004";
+			items->errors[i] = ERRCODE_NULL_VALUE_NOT_ALLOWED;
 			continue;
 		}
-		applied = apply_to_lease(
-			call, to_uuid(items->ids.items[i]), to_uuid(items->tokens.items[i]), worker,
-			[&](PendingRow *held) { items->times[i] = change(call, held); }, &row);
-		if (applied != Applied::done)
-			items->errors[i] = applied == Applied::lost ? "P7002" : "55P03";
-		else
+		items->errors[i] = apply_to_lease(call, to_uuid(items->ids.items[i]), to_uuid(items->tokens.items[i]), worker,
+										  [&](PendingRow *held) { items->times[i] = change(call, held); });
+		if (items->errors[i] == 0)
 			CommandCounterIncrement(); // the same lease may come twice in one call
 	}
 }
 
 template <typename Change>
 void
-answer(FunctionCallInfo fcinfo, Call *call, Items *items, const text *worker, const Change &change)
+put_items(FunctionCallInfo fcinfo, Call *call, Items *items, const text *worker, const Change &change)
 {
-	if (!has_foreign_parts(pending(call)))
-		apply_to_items(call, items, 0, items->ids.count, worker, change);
-	else
-		each_confined(
-			items->ids.count,
-			[&](int first, int n) {
-				Call inner;
-
-				begin_nested_call(&inner, call);
-				apply_to_items(&inner, items, first, n, worker, change);
-				end_call(&inner);
-			},
-			[&](int i, ErrorData *error) { items->errors[i] = pstrdup(unpack_sql_state(error->sqlerrcode)); });
+	each_item(
+		call, items->ids.count, has_foreign_parts(pending(call)),
+		[&](Call *inner, int first, int n) { apply_to_items(inner, items, first, n, worker, change); },
+		[&](int i, ErrorData *error) { items->errors[i] = error->sqlerrcode; });
 	for (int i = 0; i < items->ids.count; i++)
 	{
 		Datum values[3];
@@ -86,10 +93,9 @@ answer(FunctionCallInfo fcinfo, Call *call, Items *items, const text *worker, co
 
 		nulls[0] = items->ids.is_null(i);
 		values[0] = nulls[0] ? 0 : items->ids.items[i];
-		nulls[1] = items->errors[i] != nullptr;
+		nulls[1] = items->errors[i] != 0;
 		values[1] = TimestampTzGetDatum(items->times[i]);
-		nulls[2] = items->errors[i] == nullptr;
-		values[2] = nulls[2] ? 0 : CStringGetTextDatum(items->errors[i]);
+		values[2] = error_datum(items->errors[i], &nulls[2]);
 		put_result(fcinfo, values, nulls);
 	}
 }
@@ -107,7 +113,7 @@ OUTBOX_FUNCTION(outbox_renew)
 	later(GetCurrentTimestamp(), lease_us, "lease");
 	begin_results(fcinfo);
 	begin_call(&call, "renew()");
-	answer(fcinfo, &call, &items, worker, [&](Call *current, PendingRow *row) {
+	put_items(fcinfo, &call, &items, worker, [&](Call *current, PendingRow *row) {
 		int64 us = has_lease ? lease_us : queue_named(current, row->queue)->lease_us;
 
 		expect(core::State::leased, core::Event::renew, false);
@@ -128,7 +134,7 @@ OUTBOX_FUNCTION(outbox_release)
 	later(GetCurrentTimestamp(), delay_us, "delay");
 	begin_results(fcinfo);
 	begin_call(&call, "release()");
-	answer(fcinfo, &call, &items, worker, [&](Call *, PendingRow *row) {
+	put_items(fcinfo, &call, &items, worker, [&](Call *, PendingRow *row) {
 		expect(core::State::leased, core::Event::release, false);
 		clear_lease(row);
 		row->next_attempt_at = later_or_last(GetCurrentTimestamp(), delay_us);

@@ -4,8 +4,7 @@
 // records each lost lease once, in the transaction that frees the row. A row that
 // cannot be repaired is left as it is, reported, and stops no other.
 
-#include "server/boundary.h"
-#include "message/lease.h"
+#include "rows/batch.h"
 #include "message/lost_lease.h"
 #include "verbs/repair.h"
 #include "upkeep/installed.h"
@@ -204,15 +203,11 @@ repair_found(Call *call, const List *found, RepairScan *scan)
 {
 	auto lease = [&](int i) { return static_cast<Repaired *>(list_nth(found, i)); };
 
-	each_confined(
-		list_length(found),
-		[&](int first, int n) {
-			Call inner;
-
-			begin_nested_call(&inner, call);
+	each_item(
+		call, list_length(found), true,
+		[&](Call *inner, int first, int n) {
 			for (int i = first; i < first + n; i++)
-				lease(i)->recovery = repair_one(&inner, scan, lease(i));
-			end_call(&inner);
+				lease(i)->recovery = repair_one(inner, scan, lease(i));
 		},
 		[&](int i, ErrorData *error) {
 			lease(i)->recovery = Recovery::skipped;

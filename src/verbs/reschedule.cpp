@@ -44,15 +44,10 @@ schedule_arguments(FunctionCallInfo fcinfo)
 PendingRow *
 free_row(Call *call, const core::Uuid &id)
 {
-	PendingRow *row = find_pending(call, id);
+	PendingRow *row = pending_row(call, id);
 
-	if (row == nullptr)
-		raise_not_pending(id);
 	if (row->leased)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
-						errmsg("message %s is leased to worker \"%s\"", shown(id), shown(row->claimed_by)),
-						errdetail("The lease expires at %s.", timestamptz_to_str(row->lease_expires_at)),
-						errhint("Wait for the worker, or use outbox.break_lease first.")));
+		raise_leased(row, "Wait for the worker, or use outbox.break_lease first.");
 	return row;
 }
 
