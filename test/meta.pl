@@ -199,6 +199,16 @@ sub visit
 visit($_) foreach sort keys %include;
 is_deeply([ grep { !m{^rows/} } @cycles ], [], '... and no cycle of modules');
 
+# A name says what a function does: it stands for one.
+my %defined;
+foreach my $file (glob 'src/*.cpp src/*/*.cpp')
+{
+	$defined{$_}{$file} = 1 foreach slurp($file) =~ /^([a-z]\w*)\((?=[^;]*?\)(?: noexcept)?\n\{)/mg;
+}
+cmp_ok(scalar(keys %defined), '>', 500, 'src: there are functions');
+is_deeply([ map { "$_: " . join ' ', sort keys %{ $defined{$_} } } grep { keys %{ $defined{$_} } > 1 } sort keys %defined ],
+	[], '... no name of which is defined in two modules');
+
 my %drawn;
 $drawn{ $_->[0] }{ $_->[1] } = 1 foreach map { [ split / -> / ] } slurp('docs/layers.dot') =~ /^\t(\w+ -> \w+);$/mg;
 my %taken;

@@ -59,12 +59,6 @@ has_floor(int priority)
 }
 
 // Its key in the index pending_due.
-TimestampTz
-claimable_at(const Entry &entry)
-{
-	return entry.leased ? Max(entry.next_attempt_at, entry.lease_expires_at) : entry.next_attempt_at;
-}
-
 void
 note_least(TimestampTz *least, TimestampTz key)
 {

@@ -20,6 +20,19 @@ struct Entry {
 	TimestampTz lease_expires_at; // when leased
 };
 
+// Where a row stands in the index pending_due.
+inline TimestampTz
+claimable_at(TimestampTz next_attempt_at, bool leased, TimestampTz lease_expires_at)
+{
+	return leased ? Max(next_attempt_at, lease_expires_at) : next_attempt_at;
+}
+
+inline TimestampTz
+claimable_at(const Entry &entry)
+{
+	return claimable_at(entry.next_attempt_at, entry.leased, entry.lease_expires_at);
+}
+
 // See transaction.h, which announces them.
 void remember_made(const Entry &entry);
 void remember_removed(const Entry &entry);

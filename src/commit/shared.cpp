@@ -28,7 +28,7 @@ shared_size()
 }
 
 void
-request()
+request_shared()
 {
 	if (previous_request != nullptr)
 		previous_request();
@@ -77,7 +77,7 @@ init_queue(QueueSlot *slot)
 }
 
 void
-startup()
+start_shared()
 {
 	bool found;
 
@@ -123,7 +123,7 @@ find_database(Oid database)
 }
 
 QueueSlot *
-find_queue(const char *name, uint32 hash)
+find_slot(const char *name, uint32 hash)
 {
 	QueueSlot *found = nullptr;
 
@@ -142,7 +142,7 @@ is_known(const Remembered *last, const char *name)
 
 // Under the lock, without which the slot may become another queue's.
 void
-remember(Remembered *last, const char *name, QueueSlot *slot)
+remember_slot(Remembered *last, const char *name, QueueSlot *slot)
 {
 	last->ref = ref_to(slot);
 	strlcpy(last->name, name, sizeof(last->name));
@@ -194,9 +194,9 @@ void
 request_shared_memory()
 {
 	previous_request = shmem_request_hook;
-	shmem_request_hook = request;
+	shmem_request_hook = request_shared;
 	previous_startup = shmem_startup_hook;
-	shmem_startup_hook = startup;
+	shmem_startup_hook = start_shared;
 }
 
 DatabaseSlot *
@@ -261,7 +261,7 @@ queue_ref(const char *name, bool make)
 	if (!is_known(last, name))
 	{
 		LWLockAcquire(shared->lock, LW_SHARED);
-		remember(last, name, find_queue(name, hash));
+		remember_slot(last, name, find_slot(name, hash));
 		LWLockRelease(shared->lock);
 	}
 	if (last->ref.slot == nullptr && make)
@@ -269,8 +269,8 @@ queue_ref(const char *name, bool make)
 		QueueSlot *slot;
 
 		LWLockAcquire(shared->lock, LW_EXCLUSIVE);
-		slot = find_queue(name, hash);
-		remember(last, name, slot != nullptr ? slot : make_queue(name, hash));
+		slot = find_slot(name, hash);
+		remember_slot(last, name, slot != nullptr ? slot : make_queue(name, hash));
 		LWLockRelease(shared->lock);
 	}
 	return last->ref;

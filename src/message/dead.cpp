@@ -13,7 +13,7 @@ using namespace dead_col;
 
 // The row in its newest committed version, or as this transaction left it.
 bool
-find(Table *dead, const core::Uuid &id, TupleTableSlot *row)
+find_dead(Table *dead, const core::Uuid &id, TupleTableSlot *row)
 {
 	ScanKeyData key;
 
@@ -61,7 +61,7 @@ add_dead(Call *call, const core::Uuid &id, const text *of, TimestampTz at)
 {
 	Table *dead = open(call, dead_shape, inserts);
 	TupleTableSlot *row = table_slot_create(dead->rel, nullptr);
-	bool is_there = find(dead, id, row);
+	bool is_there = find_dead(dead, id, row);
 
 	ExecDropSingleTupleTableSlot(row);
 	row = new_row(dead);
@@ -83,7 +83,7 @@ remove_dead(Call *call, const core::Uuid &id)
 	Table *dead = open(call, dead_shape, deletes);
 	TupleTableSlot *row = table_slot_create(dead->rel, nullptr);
 
-	while (find(dead, id, row))
+	while (find_dead(dead, id, row))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (delete_row(dead, &row->tts_tid, Wait::for_row) != Changed::done)
@@ -103,7 +103,7 @@ acknowledge(Call *call, const core::Uuid &id, const text *by, const text *reason
 	TupleTableSlot *row = table_slot_create(dead->rel, nullptr);
 	Acknowledged result = Acknowledged::never;
 
-	while (result == Acknowledged::never && find(dead, id, row))
+	while (result == Acknowledged::never && find_dead(dead, id, row))
 	{
 		TupleTableSlot *changed;
 

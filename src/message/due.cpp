@@ -88,14 +88,14 @@ next_level(DueScan *scan)
 
 // Where the row in the slot stands in the index.
 TimestampTz
-claimable_at(DueScan *scan)
+place_in_level(DueScan *scan)
 {
 	Table *table = pending(scan->call);
 	bool isnull;
 	TimestampTz next_attempt = DatumGetTimestampTz(table->get(scan->probe.slot, pending_col::next_attempt_at, &isnull));
 	Datum expiry = table->get(scan->probe.slot, pending_col::lease_expires_at, &isnull);
 
-	return isnull ? next_attempt : Max(next_attempt, DatumGetTimestampTz(expiry));
+	return claimable_at(next_attempt, !isnull, DatumGetTimestampTz(expiry));
 }
 
 // Nothing of the level is due.
@@ -132,7 +132,7 @@ namespace {
 void
 raise_to_row(DueScan *scan)
 {
-	TimestampTz key = claimable_at(scan);
+	TimestampTz key = place_in_level(scan);
 
 	if (key > scan->call->now)
 		leave_floor(&scan->floor);
@@ -143,7 +143,7 @@ raise_to_row(DueScan *scan)
 bool
 was_met(DueScan *scan)
 {
-	scan->resumed = scan->resumed && !is_behind(&scan->probe, claimable_at(scan), &scan->left_at);
+	scan->resumed = scan->resumed && !is_behind(&scan->probe, place_in_level(scan), &scan->left_at);
 	return scan->resumed;
 }
 
@@ -221,7 +221,7 @@ next_due_after(Call *call, const Queue *queue, TimestampTz after)
 		start_in_level(&scan, Max(from, after == DT_NOBEGIN ? after : after + 1), DT_NOEND);
 		walk = next_settled_within(&scan.probe, &entries);
 		if (walk == Walk::row)
-			earliest = Min(earliest, claimable_at(&scan));
+			earliest = Min(earliest, place_in_level(&scan));
 		else if (walk == Walk::tired)
 			earliest = Min(earliest, DatumGetTimestampTz(entry_column(&scan.probe, 3)));
 	}
@@ -269,7 +269,7 @@ sweep_due(Call *call, const Queue *queue)
 		sweep_below(
 			&scan.ref.slot->due_floors[scan.level], &sweep_of(scan.ref.slot)->at[scan.level], &scan.probe, 3,
 			entries_a_sweep, [&](TimestampTz from, TimestampTz to) { start_in_level(&scan, from, to); },
-			[&] { return claimable_at(&scan); });
+			[&] { return place_in_level(&scan); });
 	end_due_scan(&scan);
 }
 

@@ -91,7 +91,7 @@ resolve_keys(Call *call, const Queue *queue, Message *messages, int *repeats, in
 }
 
 void
-number(Call *call, const Queue *queue, Message **created, int count)
+number_messages(Call *call, const Queue *queue, Message **created, int count)
 {
 	Numbered *items = static_cast<Numbered *>(palloc0(sizeof(Numbered) * static_cast<Size>(count)));
 	Message **of = static_cast<Message **>(palloc(sizeof(Message *) * static_cast<Size>(count)));
@@ -209,7 +209,7 @@ give_lease(Call *call, const Queue *queue, Message *message)
 
 // The commit announces it to listeners and the background worker.
 void
-tell_of(Call *call, const Queue *queue, const Message *message)
+note_written(Call *call, const Queue *queue, const Message *message)
 {
 	bool leased = message->leased_to != nullptr;
 
@@ -227,7 +227,7 @@ void
 write_created(Call *call, const Queue *queue, Message **created, int count)
 {
 	if (queue->numbered)
-		number(call, queue, created, count);
+		number_messages(call, queue, created, count);
 	for (int i = 0; i < count; i++)
 	{
 		// A microsecond apart, the last one now: the order of a batch is the order of claims.
@@ -248,7 +248,7 @@ write_created(Call *call, const Queue *queue, Message **created, int count)
 			fill_pending(call, queue, table, row, message);
 		});
 	for (int i = 0; i < count; i++)
-		tell_of(call, queue, created[i]);
+		note_written(call, queue, created[i]);
 	if (is_first_enqueue())
 		note_first_enqueue(relation_oid(messages_shape.name));
 	note_count(queue->name, Counter::enqueued, count);

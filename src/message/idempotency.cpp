@@ -120,7 +120,7 @@ collect_keys(Batch *batch)
 
 // Looks a key up and leaves it locked. True if it is known.
 bool
-look_up(Batch *batch, Key *key, KeyLock *held)
+look_up_key(Batch *batch, Key *key, KeyLock *held)
 {
 	ScanKeyData scan_key;
 	bool isnull;
@@ -151,7 +151,7 @@ look_up_keys_of_pairs(Batch *batch)
 
 		if (!key->look_first)
 			continue;
-		key->standing = look_up(batch, key, &held) ? Standing::known : Standing::free;
+		key->standing = look_up_key(batch, key, &held) ? Standing::known : Standing::free;
 		unlock_key(&held);
 	}
 }
@@ -237,7 +237,7 @@ insert_owned_key(Batch *batch, Key *key)
 	for (;;)
 	{
 		KeyLock held;
-		bool known = look_up(batch, key, &held);
+		bool known = look_up_key(batch, key, &held);
 		bool inserted = !known && insert_key(batch, key);
 
 		unlock_key(&held);
@@ -328,7 +328,7 @@ withdraw(Batch *batch)
 
 // Only now, because an item that is looked at again may turn out to be new after all.
 void
-answer(Batch *batch)
+give_ids(Batch *batch)
 {
 	for (int i = 0; i < batch->count; i++)
 	{
@@ -374,7 +374,7 @@ remember_keys(Call *call, const text *queue, Keyed *items, int count)
 	}
 	else
 		resolve(&batch);
-	answer(&batch);
+	give_ids(&batch);
 }
 
 } // namespace outbox

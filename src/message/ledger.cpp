@@ -226,7 +226,7 @@ optimistic_counter_of(const Attempt *attempt)
 }
 
 void
-count_attempt(const Attempt *attempt)
+note_attempt(const Attempt *attempt)
 {
 	note_count(attempt->queue, counter_of(attempt->state));
 	if (attempt->lost)
@@ -263,7 +263,7 @@ append(Call *call, Attempt *const *attempts, int count)
 		for (int i = 0; i < n; i++)
 		{
 			ExecDropSingleTupleTableSlot(rows[i]);
-			count_attempt(attempts[done + i]);
+			note_attempt(attempts[done + i]);
 			if (attempts[done + i]->state == core::Record::failed)
 				add_dead(call, attempts[done + i]->outbox_id, attempts[done + i]->queue, now);
 		}

@@ -45,9 +45,8 @@ load(Table *table, TupleTableSlot *slot, MemoryContext context)
 	row->attempt_count = DatumGetInt32(value(attempt_count));
 	row->max_attempts = is_null(max_attempts) ? 0 : DatumGetInt32(value(max_attempts));
 	row->next_attempt_at = DatumGetTimestampTz(value(next_attempt_at));
-	row->claimable_at = row->next_attempt_at;
-	if (!is_null(lease_expires_at))
-		row->claimable_at = Max(row->claimable_at, DatumGetTimestampTz(value(lease_expires_at)));
+	row->claimable_at =
+		claimable_at(row->next_attempt_at, !is_null(lease_expires_at), DatumGetTimestampTz(value(lease_expires_at)));
 	row->created_at = DatumGetTimestampTz(value(created_at));
 	row->leased = !is_null(lease_token) && !is_null(claimed_by) && !is_null(claimed_at) && !is_null(lease_expires_at);
 	if (row->leased)

@@ -179,7 +179,7 @@ queues_named(Call *call, const List *names)
 }
 
 int64
-backoff_us(const Queue *queue, int attempt_no, const core::Uuid *id)
+queue_backoff_us(const Queue *queue, int attempt_no, const core::Uuid *id)
 {
 	if (id == nullptr || queue->backoff_jitter <= 0)
 		return core::backoff_us(queue->backoff_base_us, queue->backoff_cap_us, attempt_no);

@@ -62,6 +62,6 @@ reaches_ceiling(const Queue *queue, int own, int attempts)
 	return most > 0 && attempts >= most;
 }
 
-int64 backoff_us(const Queue *queue, int attempt_no, const core::Uuid *id);
+int64 queue_backoff_us(const Queue *queue, int attempt_no, const core::Uuid *id);
 
 } // namespace outbox

@@ -22,8 +22,8 @@ struct KeyUse {
 
 // Takes `count` numbers of one key; returns the last number before them.
 int64
-advance(Table *table, Probe *probe, TupleTableSlot *row, const text *queue, const Digest &digest, const Numbered *last,
-		int count)
+advance_number(Table *table, Probe *probe, TupleTableSlot *row, const text *queue, const Digest &digest,
+			   const Numbered *last, int count)
 {
 	using namespace key_numbers_col;
 	KeyLock held;
@@ -87,7 +87,8 @@ take_numbers(Call *call, const text *queue, Numbered *items, int count)
 
 		for (next = first + 1; next < count && compare(uses[next].digest, uses[first].digest) == 0;)
 			next++;
-		number = advance(table, &probe, row, queue, uses[first].digest, &items[uses[next - 1].position], next - first);
+		number = advance_number(table, &probe, row, queue, uses[first].digest, &items[uses[next - 1].position],
+								next - first);
 		for (int i = first; i < next; i++)
 			items[uses[i].position].sequence_id = ++number;
 	}

@@ -46,7 +46,7 @@ retry_delay_us(const TryReport *report, const PendingRow *row, const Queue *queu
 {
 	if (report->has_delay)
 		return report->delay_us;
-	return queue != nullptr ? backoff_us(queue, attempt_no, &row->id) : 0;
+	return queue != nullptr ? queue_backoff_us(queue, attempt_no, &row->id) : 0;
 }
 
 // Changes the row as the transition says. The attempt is appended by the caller.

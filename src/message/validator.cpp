@@ -37,7 +37,7 @@ split(const text *name, char **schema, char **function)
 }
 
 Validator
-find(const text *name)
+find_validator(const text *name)
 {
 	static const Oid types[nargs] = {JSONBOID, JSONBOID, TEXTOID};
 	char *schema;
@@ -68,7 +68,7 @@ find(const text *name)
 // What the function says against the message; nullptr = nothing. It is given NULL for a
 // binary payload, which a STRICT one could not refuse.
 const char *
-ask(FmgrInfo *function, const Message *message)
+ask_validator(FmgrInfo *function, const Message *message)
 {
 	LOCAL_FCINFO(fcinfo, nargs);
 	Datum answer;
@@ -105,7 +105,7 @@ ask_about_all(FmgrInfo *function, const Queue *queue, const Message *messages, i
 	error_context_stack = &context;
 	for (; message < messages + count; message++)
 	{
-		const char *problem = message->is_replay ? nullptr : ask(function, message);
+		const char *problem = message->is_replay ? nullptr : ask_validator(function, message);
 
 		if (problem != nullptr)
 			ereport(ERROR,
@@ -137,7 +137,7 @@ check_owner(const Queue *queue, Oid owner)
 const text *
 check_validator(const text *name)
 {
-	Validator validator = find(name);
+	Validator validator = find_validator(name);
 	const char *owner = GetUserNameFromId(validator.owner, false);
 
 	if (!owns_function(validator.function, GetUserId()))
@@ -158,7 +158,7 @@ validate(const Queue *queue, const Message *messages, int count)
 
 	if (queue->validator == nullptr || count == 0)
 		return;
-	validator = find(queue->validator);
+	validator = find_validator(queue->validator);
 	check_owner(queue, validator.owner);
 	GetUserIdAndSecContext(&user, &context);
 	SetUserIdAndSecContext(validator.owner, context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);

@@ -425,7 +425,7 @@ tend_all()
 }
 
 void
-go_round()
+run_launcher_round()
 {
 	int64 us;
 
@@ -455,7 +455,7 @@ go_round()
 }
 
 void
-at_exit(int, Datum)
+leave_launcher(int, Datum)
 {
 	pg_atomic_write_u32(&shared->launcher, 0);
 	end_status(&shared->report);
@@ -469,7 +469,7 @@ OUTBOX_PROCESS(outbox_launcher_main)
 	OUTBOX_STOP_POINT("launcher_before_attach");
 	begin_status(&shared->report);
 	shared->report.starts++;
-	before_shmem_exit(at_exit, 0);
+	before_shmem_exit(leave_launcher, 0);
 	launcher.context = AllocSetContextCreate(TopMemoryContext, "outbox launcher", ALLOCSET_DEFAULT_SIZES);
 	launcher.next_discovery = steady_us();
 	pg_atomic_exchange_u32(&shared->launcher, process_number() + 1);
@@ -478,7 +478,7 @@ OUTBOX_PROCESS(outbox_launcher_main)
 		MemoryContext round = AllocSetContextCreate(launcher.context, "outbox launcher round", ALLOCSET_SMALL_SIZES);
 
 		MemoryContextSwitchTo(round);
-		go_round();
+		run_launcher_round();
 		MemoryContextSwitchTo(launcher.context);
 		MemoryContextDelete(round);
 	}

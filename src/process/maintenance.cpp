@@ -119,7 +119,7 @@ namespace {
 ProcessStatus *report;
 
 void
-at_exit(int, Datum)
+leave_maintenance(int, Datum)
 {
 	end_status(report);
 }
@@ -140,7 +140,7 @@ constexpr Task forgetting = {2, "forget keys", "forgotten keys", nullptr};
 
 // The log hears of the first failure, and of the end of the trouble.
 void
-failed(const Task *task, const char *message)
+task_failed(const Task *task, const char *message)
 {
 	bool first = report->troubles[task->trouble].failures == 0;
 
@@ -153,7 +153,7 @@ failed(const Task *task, const char *message)
 }
 
 void
-succeeded(const Task *task)
+task_succeeded(const Task *task)
 {
 	if (report->troubles[task->trouble].failures == 0)
 		return;
@@ -231,11 +231,11 @@ make_pairs(DatabaseSlot *slot)
 		left = make_pair(&after_ms, &more);
 		if (left != nullptr)
 		{
-			failed(&making, left);
+			task_failed(&making, left);
 			return;
 		}
 	}
-	succeeded(&making);
+	task_succeeded(&making);
 }
 
 void
@@ -263,11 +263,11 @@ retire_pairs(DatabaseSlot *slot)
 		more = more && error == nullptr;
 		trouble = error != nullptr ? fault(error) : trouble;
 		if (trouble != nullptr)
-			failed(&retiring, trouble);
+			task_failed(&retiring, trouble);
 		well = well && trouble == nullptr;
 	}
 	if (well)
-		succeeded(&retiring);
+		task_succeeded(&retiring);
 }
 
 void
@@ -287,9 +287,9 @@ forget_lapsed_keys(DatabaseSlot *slot)
 		trouble = fault(error);
 	}
 	if (trouble != nullptr)
-		failed(&forgetting, trouble);
+		task_failed(&forgetting, trouble);
 	else
-		succeeded(&forgetting);
+		task_succeeded(&forgetting);
 }
 
 void
@@ -299,9 +299,9 @@ count_again()
 	const char *trouble = fault(error);
 
 	if (trouble != nullptr)
-		failed(&counting, trouble);
+		task_failed(&counting, trouble);
 	else if (error == nullptr)
-		succeeded(&counting);
+		task_succeeded(&counting);
 }
 
 } // namespace
@@ -316,7 +316,7 @@ OUTBOX_PROCESS(outbox_maintenance_main)
 		proc_exit(0);
 	report = &slot->maintenance;
 	change_status(report, [](ProcessStatus *mine) { mine->starts++; });
-	before_shmem_exit(at_exit, 0);
+	before_shmem_exit(leave_maintenance, 0);
 	OUTBOX_STOP_POINT("maintenance_before_work");
 	pgstat_report_activity(STATE_RUNNING, "making partitions");
 	make_pairs(slot);

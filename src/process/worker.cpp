@@ -252,7 +252,7 @@ repair_leases()
 
 // The flag is raised at the end of the transaction, and taken after it.
 void
-tell_of(const Call *call, const Queue *queue)
+announce_due(const Call *call, const Queue *queue)
 {
 	if (queue_ref(text_to_cstring(queue->name)).slot != nullptr)
 		note_due(queue->name, call->now, call->now);
@@ -290,7 +290,7 @@ look_at_all(Call *call)
 		CHECK_FOR_INTERRUPTS();
 		sweep_due(call, queue);
 		if (!queue->paused && has_due(call, queue))
-			tell_of(call, queue);
+			announce_due(call, queue);
 		if (slot == nullptr)
 			worker.unslotted_due = Min(worker.unslotted_due, next);
 		else
@@ -322,7 +322,7 @@ look_at_due(Call *call)
 			watch->next_due = next_due_after(call, queue, watch->seen_until);
 			if (watch->next_due <= call->now)
 			{
-				tell_of(call, queue);
+				announce_due(call, queue);
 				watch->next_due = next_due_after(call, queue, call->now);
 			}
 		}
@@ -433,7 +433,7 @@ take_announcements()
 
 // Known or announced.
 TimestampTz
-next_due()
+earliest_due()
 {
 	TimestampTz earliest = worker.unslotted_due;
 
@@ -457,7 +457,7 @@ time_to_sleep()
 	if (!worker.left_alone)
 	{
 		us = Min(us, until(&worker.repair, Min(worker.next_expiry, announced(&worker.slot->expires_at)), now));
-		us = Min(us, until(&worker.due, next_due(), now));
+		us = Min(us, until(&worker.due, earliest_due(), now));
 		if (look_at != DT_NOEND)
 			us = Min(us, Max(until(&worker.due, look_at, now), worker.last_look + least_look_pause_us - steady));
 	}
@@ -509,7 +509,7 @@ poll()
 }
 
 void
-go_round()
+run_worker_round()
 {
 	bool look;
 
@@ -528,7 +528,7 @@ go_round()
 
 		if (worker.next_expiry <= now)
 			repair_leases();
-		if (next_due() <= now)
+		if (earliest_due() <= now)
 			look_for_due(false);
 	}
 	// What the looks found due.
@@ -537,7 +537,7 @@ go_round()
 }
 
 void
-at_exit(int, Datum)
+leave_worker(int, Datum)
 {
 	pg_atomic_write_u32(&worker.slot->worker, 0);
 	end_status(&worker.slot->report);
@@ -565,7 +565,7 @@ attach()
 	worker.slot = database_slot(MyDatabaseId, true);
 	if (worker.slot == nullptr || !begin_status(&worker.slot->report))
 		proc_exit(0);
-	before_shmem_exit(at_exit, 0);
+	before_shmem_exit(leave_worker, 0);
 	make_steps(&worker.slot->report);
 	look_at_database();
 	if (worker.finding != Finding::present)
@@ -598,7 +598,7 @@ OUTBOX_PROCESS(outbox_worker_main)
 	// Producers rely on us from here on.
 	pg_atomic_exchange_u32(&worker.slot->worker, process_number() + 1);
 	for (;;)
-		go_round();
+		run_worker_round();
 }
 
 } // namespace outbox

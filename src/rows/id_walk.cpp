@@ -22,7 +22,7 @@ id_in_slot(const IdWalk *walk)
 
 // The next settled row, whosever it is.
 bool
-advance(IdWalk *walk)
+advance_walk(IdWalk *walk)
 {
 	if (walk->ahead)
 		return true;
@@ -65,7 +65,7 @@ begin_id_walk(IdWalk *walk, Table *table, const core::Uuid &first, const core::U
 WalkedTo
 walk_to(IdWalk *walk, const core::Uuid &id)
 {
-	while (advance(walk))
+	while (advance_walk(walk))
 	{
 		int order = compare(walk->id, id);
 

@@ -75,7 +75,7 @@ make_hash()
 }
 
 KnownTable *
-find(Oid rel)
+find_known(Oid rel)
 {
 	const Remembered *remembered;
 
@@ -104,7 +104,7 @@ blank()
 
 // From here on it is the session's.
 void
-remember(Oid rel, KnownTable *known)
+remember_table(Oid rel, KnownTable *known)
 {
 	if (hash_get_num_entries(tables) >= most_tables)
 		forget_all();
@@ -181,13 +181,13 @@ KnownTable *
 know_table(const Shape &shape, Relation rel, int access, MemoryContext user)
 {
 	Oid oid = RelationGetRelid(rel);
-	KnownTable *known = find(oid);
+	KnownTable *known = find_known(oid);
 
 	if (known == nullptr)
 	{
 		known = look_over(shape, rel, access);
 		begin_use(known, user);
-		remember(oid, known);
+		remember_table(oid, known);
 	}
 	else
 		begin_use(known, user);
@@ -202,7 +202,7 @@ know_table(const Shape &shape, Relation rel, int access, MemoryContext user)
 void
 check_parent(const Shape &shape, Oid oid, int access)
 {
-	KnownTable *known = find(oid);
+	KnownTable *known = find_known(oid);
 	int passed = known != nullptr ? known->passed : 0;
 	Relation rel;
 
@@ -219,7 +219,7 @@ check_parent(const Shape &shape, Oid oid, int access)
 	if (known == nullptr)
 	{
 		known = blank();
-		remember(oid, known);
+		remember_table(oid, known);
 	}
 	known->passed |= access;
 }

@@ -29,7 +29,7 @@ problem(int sqlstate, const char *what, const char *detail, const char *hint)
 }
 
 void
-add(List **problems, int sqlstate, const char *what, const char *detail, const char *hint)
+add_problem(List **problems, int sqlstate, const char *what, const char *detail, const char *hint)
 {
 	*problems = lappend(*problems, problem(sqlstate, what, detail, hint));
 }
@@ -37,14 +37,16 @@ add(List **problems, int sqlstate, const char *what, const char *detail, const c
 void
 add_unsupported(List **problems, const char *what)
 {
-	add(problems, ERRCODE_FEATURE_NOT_SUPPORTED, psprintf("has %s", what),
-		"The outbox works on its tables directly and would ignore it.", "Remove it, or use a table of your own.");
+	add_problem(problems, ERRCODE_FEATURE_NOT_SUPPORTED, psprintf("has %s", what),
+				"The outbox works on its tables directly and would ignore it.",
+				"Remove it, or use a table of your own.");
 }
 
 void
 add_users_code(Survey *survey, const char *where, const char *code)
 {
-	add(&survey->problems, ERRCODE_FEATURE_NOT_SUPPORTED, psprintf("has %s, which uses %s", where, code),
+	add_problem(
+		&survey->problems, ERRCODE_FEATURE_NOT_SUPPORTED, psprintf("has %s, which uses %s", where, code),
 		"The outbox works on its tables directly, as their owner, and runs no code of users there.",
 		"Use immutable functions and operators that come with the server and are written in C, a validator of the "
 		"queue, or a table of your own.");
@@ -137,17 +139,18 @@ map_column(Survey *survey, int i)
 	if (attno == InvalidAttrNumber)
 	{
 		survey->is_incomplete = true;
-		add(&survey->problems, ERRCODE_UNDEFINED_COLUMN, psprintf("has no column %s", column.name), nullptr, nullptr);
+		add_problem(&survey->problems, ERRCODE_UNDEFINED_COLUMN, psprintf("has no column %s", column.name), nullptr,
+					nullptr);
 		return;
 	}
 	attr = TupleDescAttr(survey->desc, attno - 1);
 	if (attr->atttypid != wanted_type(survey, column))
 	{
 		survey->is_incomplete = true;
-		add(&survey->problems, ERRCODE_DATATYPE_MISMATCH,
-			psprintf("has a column %s of type %s instead of %s", column.name, format_type_be(attr->atttypid),
-					 format_type_be(wanted_type(survey, column))),
-			nullptr, nullptr);
+		add_problem(&survey->problems, ERRCODE_DATATYPE_MISMATCH,
+					psprintf("has a column %s of type %s instead of %s", column.name, format_type_be(attr->atttypid),
+							 format_type_be(wanted_type(survey, column))),
+					nullptr, nullptr);
 	}
 	if (attr->attnotnull && column.null == Column::nullable)
 		survey->layout->extended = true;
@@ -223,10 +226,10 @@ survey_checks(Survey *survey)
 	}
 	for (int i = 0; survey->shape.checks[i].name != nullptr; i++)
 		if ((found & uint32{1} << i) == 0)
-			add(&survey->problems, 0,
-				psprintf("has no valid constraint %s CHECK (%s)", survey->shape.checks[i].name,
-						 survey->shape.checks[i].condition),
-				nullptr, nullptr);
+			add_problem(&survey->problems, 0,
+						psprintf("has no valid constraint %s CHECK (%s)", survey->shape.checks[i].name,
+								 survey->shape.checks[i].condition),
+						nullptr, nullptr);
 }
 
 // ---- indexes
@@ -473,8 +476,8 @@ survey(const Shape &shape, Relation rel, Layout *layout)
 	layout->indexes = static_cast<Oid *>(palloc(sizeof(Oid) * static_cast<Size>(Max(list_length(oids), 1))));
 	if (rel->rd_rel->relkind != RELKIND_RELATION)
 	{
-		add(&survey.problems, ERRCODE_FEATURE_NOT_SUPPORTED, "is not an ordinary table", nullptr,
-			"Partitions of messages and attempts must be ordinary tables.");
+		add_problem(&survey.problems, ERRCODE_FEATURE_NOT_SUPPORTED, "is not an ordinary table", nullptr,
+					"Partitions of messages and attempts must be ordinary tables.");
 		return survey.problems;
 	}
 	guc_level = pin_search_path();

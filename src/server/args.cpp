@@ -53,7 +53,7 @@ convert(const Interval *interval, int64 *us)
 }
 
 bool
-add(TimestampTz base, int64 delay_us, TimestampTz *result)
+add_delay(TimestampTz base, int64 delay_us, TimestampTz *result)
 {
 	return !pg_add_s64_overflow(base, delay_us, result) && IS_VALID_TIMESTAMP(*result);
 }
@@ -199,7 +199,7 @@ later(TimestampTz base, int64 delay_us, const char *name)
 {
 	TimestampTz result;
 
-	if (!add(base, delay_us, &result))
+	if (!add_delay(base, delay_us, &result))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("%s is out of range: it ends after the last timestamp", name)));
 	return result;
@@ -210,7 +210,7 @@ later_or_last(TimestampTz base, int64 delay_us)
 {
 	TimestampTz result;
 
-	return add(base, delay_us, &result) ? result : END_TIMESTAMP - 1;
+	return add_delay(base, delay_us, &result) ? result : END_TIMESTAMP - 1;
 }
 
 bool
@@ -218,7 +218,7 @@ usable_delay_us(const Interval *interval, TimestampTz base, int64 *us)
 {
 	TimestampTz end;
 
-	return convert(interval, us) && *us >= 0 && *us <= max_delay_us() && add(base, *us, &end);
+	return convert(interval, us) && *us >= 0 && *us <= max_delay_us() && add_delay(base, *us, &end);
 }
 
 namespace {

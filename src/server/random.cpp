@@ -10,7 +10,7 @@ unsigned char drawn[1024];
 size_t used = sizeof(drawn);
 
 void
-take(void *bytes, size_t size)
+draw_bytes(void *bytes, size_t size)
 {
 	if (size > sizeof(drawn) - used)
 	{
@@ -31,7 +31,7 @@ random_bits()
 {
 	uint64 bits;
 
-	take(&bits, sizeof(bits));
+	draw_bytes(&bits, sizeof(bits));
 	return bits;
 }
 
@@ -40,7 +40,7 @@ random_token()
 {
 	core::Uuid token;
 
-	take(token.bytes, sizeof(token.bytes));
+	draw_bytes(token.bytes, sizeof(token.bytes));
 	// RFC 9562, version 4
 	token.bytes[6] = static_cast<unsigned char>((token.bytes[6] & 0x0f) | 0x40);
 	token.bytes[8] = static_cast<unsigned char>((token.bytes[8] & 0x3f) | 0x80);

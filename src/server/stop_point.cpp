@@ -32,7 +32,7 @@ shmem_request_hook_type previous_request;
 shmem_startup_hook_type previous_startup;
 
 void
-request()
+request_points()
 {
 	if (previous_request != nullptr)
 		previous_request();
@@ -40,7 +40,7 @@ request()
 }
 
 void
-startup()
+start_points()
 {
 	bool found;
 
@@ -54,7 +54,7 @@ startup()
 }
 
 Point *
-find(const char *name)
+find_point(const char *name)
 {
 	for (int i = 0; points != nullptr && i < most_points; i++)
 		if (strcmp(points->all[i].name, name) == 0)
@@ -78,15 +78,15 @@ void
 request_stop_points()
 {
 	previous_request = shmem_request_hook;
-	shmem_request_hook = request;
+	shmem_request_hook = request_points;
 	previous_startup = shmem_startup_hook;
-	shmem_startup_hook = startup;
+	shmem_startup_hook = start_points;
 }
 
 void
 stop_point(const char *name)
 {
-	Point *point = find(name);
+	Point *point = find_point(name);
 
 	uint32 only = point != nullptr ? pg_atomic_read_u32(&point->only) : 0;
 
@@ -107,10 +107,10 @@ stop_point(const char *name)
 OUTBOX_FUNCTION(outbox_stop_point_arm)
 {
 	const char *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	Point *point = find(name);
+	Point *point = find_point(name);
 
 	if (point == nullptr)
-		point = find("");
+		point = find_point("");
 	if (point == nullptr)
 		elog(ERROR, "no room for stop point %s", name);
 	strlcpy(point->name, name, sizeof(point->name));
@@ -121,14 +121,14 @@ OUTBOX_FUNCTION(outbox_stop_point_arm)
 
 OUTBOX_FUNCTION(outbox_stop_point_reached)
 {
-	Point *point = find(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	Point *point = find_point(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 
 	PG_RETURN_INT32(point == nullptr ? 0 : static_cast<int32>(pg_atomic_read_u32(&point->reached)));
 }
 
 OUTBOX_FUNCTION(outbox_stop_point_release)
 {
-	Point *point = find(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	Point *point = find_point(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 
 	if (point != nullptr)
 		pg_atomic_write_u32(&point->armed, 0);

@@ -223,7 +223,7 @@ attach_leaf(const char *parent, const char *leaf, const Range *range)
 }
 
 void
-make_pair(const Range *range)
+make_leaves(const Range *range)
 {
 	for (const char *parent : ledgers)
 		build_leaf(parent, leaf_name(parent, range));
@@ -343,7 +343,7 @@ make_next_pair(int64 after_ms)
 		SPI_connect();
 		unfinished = exclude(&gap);
 		if (!unfinished)
-			make_pair(&gap);
+			make_leaves(&gap);
 		SPI_finish();
 	});
 	if (error != nullptr)

@@ -37,7 +37,7 @@ read_slots()
 }
 
 int64
-number(int row, int column)
+int_column(int row, int column)
 {
 	bool isnull;
 	Datum value = SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, column, &isnull);
@@ -58,8 +58,8 @@ take_row(List *slots, int row)
 		if (strncmp(before->ref.slot->name, queue, NAMEDATALEN - 1) != 0)
 			continue;
 		for (int i = 0; i < kept_counts; i++)
-			before->counted[i] = number(row, 2 + i);
-		before->scheduled = number(row, 2 + kept_counts);
+			before->counted[i] = int_column(row, 2 + i);
+		before->scheduled = int_column(row, 2 + kept_counts);
 	}
 }
 

@@ -301,7 +301,7 @@ copy_to_archive(const Leaves *leaves)
 }
 
 void
-remove(const Leaves *leaves)
+remove_leaves(const Leaves *leaves)
 {
 	run("DELETE FROM outbox.dead d USING %s a WHERE a.outbox_id = d.outbox_id AND a.state = 'FAILED'",
 		leaves->attempts_name);
@@ -342,7 +342,7 @@ retire(Leaves *leaves, int64 after_ms, int64 until_ms)
 	require_unchanged(leaves, after_ms, until_ms);
 	keep_if_pending(leaves);
 	keep_if_dead(leaves);
-	remove(leaves);
+	remove_leaves(leaves);
 }
 
 const char *

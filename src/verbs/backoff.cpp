@@ -16,7 +16,7 @@ OUTBOX_FUNCTION(outbox_backoff)
 
 	check_at_least(attempt_no, 1, "attempt_no");
 	begin_reading(&call);
-	result->time = backoff_us(queue_named(&call, name), attempt_no, PG_ARGISNULL(2) ? nullptr : &id);
+	result->time = queue_backoff_us(queue_named(&call, name), attempt_no, PG_ARGISNULL(2) ? nullptr : &id);
 	end_reading(&call);
 	PG_RETURN_INTERVAL_P(result);
 }

@@ -42,13 +42,13 @@ put_row(FunctionCallInfo fcinfo, const char *which, const Datum *from, const boo
 }
 
 void
-put_completed(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
+put_completed_half(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 {
 	put_row(fcinfo, "completed", values, nulls, error - outbox_id + 1, attempt_no);
 }
 
 void
-put_claimed(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
+put_claimed_half(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 {
 	put_row(fcinfo, "claimed", values, nulls, claim_columns, first_of_message);
 }
@@ -61,12 +61,12 @@ OUTBOX_FUNCTION(outbox_complete_and_claim)
 	Claim claim = claim_arguments(fcinfo, 10);
 	Call call;
 
-	claim.put = put_claimed;
+	claim.put = put_claimed_half;
 	begin_results(fcinfo);
 	begin_call(&call, "complete_and_claim()");
 	queues_named(&call, claim.queues);
 	settle_reports(&call, &reports);
-	put_reports(&call, &reports, fcinfo, put_completed);
+	put_reports(&call, &reports, fcinfo, put_completed_half);
 	begin_next_command(&call);
 	claim_due(&call, &claim);
 	end_call(&call);

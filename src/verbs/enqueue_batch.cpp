@@ -68,15 +68,6 @@ int_of(const char *name, const JsonbValue *value)
 	return static_cast<int>(number);
 }
 
-void
-take_max_attempts(const char *name, const JsonbValue *value, Message *message)
-{
-	message->max_attempts = int_of(name, value);
-	if (message->max_attempts < 1)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("max_attempts must be at least 1, not %d", message->max_attempts)));
-}
-
 // Base64, as encode() writes it. It is the server that refuses what is none (22023).
 bytea *
 bytes_of(const char *name, const JsonbValue *value)
@@ -117,7 +108,7 @@ time_of(const char *name, const JsonbValue *value)
 }
 
 void
-take(const char *name, JsonbValue *value, Message *message)
+read_field(const char *name, JsonbValue *value, Message *message)
 {
 	struct {
 		const char *of;
@@ -147,7 +138,10 @@ take(const char *name, JsonbValue *value, Message *message)
 	else if (is("max_attempts"))
 	{
 		if (!absent)
-			take_max_attempts(name, value, message);
+		{
+			message->max_attempts = int_of(name, value);
+			check_at_least(message->max_attempts, 1, name);
+		}
 	}
 	else if (is("event_id"))
 	{
@@ -188,7 +182,7 @@ read_element(JsonbContainer *object, Jsonb *no_headers, Place *place, Message *m
 		if (token == WJB_KEY)
 			place->name = pnstrdup(value.val.string.val, static_cast<Size>(value.val.string.len));
 		else if (token == WJB_VALUE)
-			take(place->name, &value, message);
+			read_field(place->name, &value, message);
 	place->name = nullptr;
 	if (message->event_type == nullptr)
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("event_type must not be null")));

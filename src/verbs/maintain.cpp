@@ -84,7 +84,7 @@ notify_claimable(FunctionCallInfo fcinfo)
 // False when there is nothing more to be made now. A pair that is left for later holds up those
 // after it: with them, new ids would no longer be kept out of its time.
 bool
-make_pair(FunctionCallInfo fcinfo, int64 *after_ms)
+make_partition(FunctionCallInfo fcinfo, int64 *after_ms)
 {
 	MadePair pair = make_next_pair(*after_ms);
 
@@ -96,9 +96,9 @@ make_pair(FunctionCallInfo fcinfo, int64 *after_ms)
 }
 
 void
-make_pairs(FunctionCallInfo fcinfo)
+make_partitions(FunctionCallInfo fcinfo)
 {
-	for (int64 after_ms = PG_INT64_MIN; make_pair(fcinfo, &after_ms);)
+	for (int64 after_ms = PG_INT64_MIN; make_partition(fcinfo, &after_ms);)
 		CHECK_FOR_INTERRUPTS();
 }
 
@@ -223,7 +223,7 @@ OUTBOX_FUNCTION(outbox_maintain)
 	lower_all_floors();
 	confine(fcinfo, "repair left for later", "outbox.pending", [&] { repair_all(fcinfo); });
 	confine(fcinfo, "notification left for later", "outbox.pending", [&] { notify_claimable(fcinfo); });
-	confine(fcinfo, "partitions left for later", "outbox.messages", [&] { make_pairs(fcinfo); });
+	confine(fcinfo, "partitions left for later", "outbox.messages", [&] { make_partitions(fcinfo); });
 	confine(fcinfo, "old data left for later", "outbox.messages", [&] { deal_with_old_data(fcinfo); });
 	return static_cast<Datum>(0);
 }

@@ -244,7 +244,7 @@ routed(Call *call, RepairScan *scan, List *found)
 
 // Returns how many of them were repaired.
 int
-answer(Call *call, const List *found, FunctionCallInfo result)
+put_repaired(Call *call, const List *found, FunctionCallInfo result)
 {
 	ListCell *cell;
 	int repaired = 0;
@@ -288,7 +288,7 @@ repair_next(Call *call, RepairScan *scan, Probe *probe)
 	found = routed(call, scan, found);
 	outer = MemoryContextSwitchTo(scan->round);
 	repair_found(call, found, scan);
-	scan->repaired += answer(call, found, scan->result);
+	scan->repaired += put_repaired(call, found, scan->result);
 	MemoryContextSwitchTo(outer);
 	list_free(found);
 }
