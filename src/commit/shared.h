@@ -58,7 +58,7 @@ enum class Finding : uint32 {
 	present
 };
 
-enum class Activity : uint32 { stopped, running, waiting, in_trouble, left_alone };
+enum class Activity : uint32 { stopped, off, running, waiting, in_trouble, left_alone };
 
 constexpr int error_length = 512;
 

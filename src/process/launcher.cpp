@@ -49,8 +49,7 @@ struct Launcher {
 	int64 lacked_slot_at; // steady clock, the last time
 	int slot_failures;
 	bool told_crowded;
-	int list_failures;   // in a row
-	int64 list_retry_at; // steady clock
+	Step listing;
 };
 
 Launcher launcher;
@@ -108,17 +107,6 @@ list_databases()
 	table_close(rel, AccessShareLock);
 }
 
-// The previous list is used until the next try.
-void
-list_failed(const ErrorData *error)
-{
-	if (launcher.list_failures++ == 0 && !is_lock_wait(error))
-		ereport(LOG, (errcode(error->sqlerrcode),
-					  errmsg("outbox launcher could not list the databases: %s", error->message)));
-	set_error(&shared->report, error->message);
-	launcher.list_retry_at = steady_us() + pause_us(launcher.list_failures);
-}
-
 List *
 slotted_databases()
 {
@@ -135,18 +123,12 @@ refresh_databases()
 {
 	// A database with a slot is in the list, unless it was dropped, perhaps under an earlier launcher.
 	List *known = slotted_databases();
-	ErrorData *error;
 	ListCell *cell;
 
 	foreach (cell, launcher.followed)
 		static_cast<Followed *>(lfirst(cell))->listed = false;
-	error = in_transaction(list_databases);
-	if (error != nullptr)
-	{
-		list_failed(error);
-		return;
-	}
-	launcher.list_failures = 0;
+	if (!run_step(&launcher.listing, list_databases))
+		return; // the previous list is used until the next try
 	foreach (cell, launcher.followed)
 	{
 		Followed *followed = static_cast<Followed *>(lfirst(cell));
@@ -429,8 +411,7 @@ run_launcher_round()
 {
 	int64 us;
 
-	if (pg_atomic_exchange_u32(&shared->news, 0) != 0 ||
-		(launcher.list_failures > 0 && steady_us() >= launcher.list_retry_at))
+	if (pg_atomic_exchange_u32(&shared->news, 0) != 0 || is_retry_due(&launcher.listing))
 		refresh_databases();
 	if (pg_atomic_exchange_u32(&shared->slotless_news, 0) != 0)
 		look_at_slotless();
@@ -438,9 +419,12 @@ run_launcher_round()
 		discover();
 	us = tend_all();
 	us = Min(us, follow_slots());
-	if (launcher.list_failures > 0)
-		us = Min(us, Max(launcher.list_retry_at - steady_us(), 0));
-	set_activity(&shared->report, workers_wanted() ? Activity::running : Activity::waiting);
+	if (has_failed(&launcher.listing))
+		us = Min(us, Max(launcher.listing.retry_at - steady_us(), 0));
+	if (!workers_wanted())
+		set_activity(&shared->report, Activity::off);
+	else if (!has_failed(&launcher.listing))
+		set_activity(&shared->report, Activity::running);
 	if (workers_wanted())
 		us = Min(us, Max(launcher.next_discovery - steady_us(), 0));
 	shared->report.next_wake = us == PG_INT64_MAX ? 0 : GetCurrentTimestamp() + us;
@@ -468,6 +452,8 @@ OUTBOX_PROCESS(outbox_launcher_main)
 	connect_process(InvalidOid);
 	OUTBOX_STOP_POINT("launcher_before_attach");
 	begin_status(&shared->report);
+	clear_failures(&shared->report);
+	launcher.listing = make_step(&shared->report, 0, "list the databases", usual_lock_timeout);
 	shared->report.starts++;
 	before_shmem_exit(leave_launcher, 0);
 	launcher.context = AllocSetContextCreate(TopMemoryContext, "outbox launcher", ALLOCSET_DEFAULT_SIZES);

@@ -124,41 +124,14 @@ leave_maintenance(int, Datum)
 	end_status(report);
 }
 
-// The tasks of the process. Each has its own failures, which outlive a process.
-struct Task {
-	int trouble; // its place in the report
-	const char *could_not;
-	const char *has;
-	const char *detail; // of the message, or nullptr
-};
-
-constexpr Task making = {0, "make partitions", "made partitions",
-						 "New messages go to the last partition there is until a later try succeeds."};
-constexpr Task retiring = {1, "retire partitions", "retired partitions", nullptr};
-constexpr Task counting = {3, "count what the queues hold", "counted what the queues hold", nullptr};
-constexpr Task forgetting = {2, "forget keys", "forgotten keys", nullptr};
-
-// The log hears of the first failure, and of the end of the trouble.
+// trouble: what stood in the way, or nullptr.
 void
-task_failed(const Task *task, const char *message)
+end_task(Step *task, const char *trouble, const char *detail = nullptr)
 {
-	bool first = report->troubles[task->trouble].failures == 0;
-
-	set_error(report, message);
-	change_status(report, [&](ProcessStatus *mine) { mine->troubles[task->trouble].failures++; });
-	if (first)
-		ereport(LOG, (errmsg("outbox maintenance of database \"%s\" could not %s: %s", process_database(),
-							 task->could_not, message),
-					  task->detail != nullptr ? errdetail_internal("%s", task->detail) : 0));
-}
-
-void
-task_succeeded(const Task *task)
-{
-	if (report->troubles[task->trouble].failures == 0)
-		return;
-	change_status(report, [&](ProcessStatus *mine) { mine->troubles[task->trouble].failures = 0; });
-	ereport(LOG, (errmsg("outbox maintenance of database \"%s\" has %s again", process_database(), task->has)));
+	if (trouble != nullptr)
+		step_failed(task, 0, trouble, detail);
+	else
+		step_succeeded(task);
 }
 
 // Whether something was enqueued, before which a restore may be on its way.
@@ -199,56 +172,49 @@ is_to_go_on(DatabaseSlot *slot)
 	return pg_atomic_read_u32(&slot->leave) == 0;
 }
 
-// The detail of a pair that is left for later; nullptr when it is well.
-const char *
-make_pair(int64 *after_ms, bool *more)
+MadePair
+make_pair_as_owner(DatabaseSlot *slot, int64 after_ms)
 {
 	MemoryContext context = CurrentMemoryContext;
-	const char *left = nullptr;
-	ErrorData *error = as_owner([&] {
-		MadePair pair = make_next_pair(*after_ms);
+	MadePair pair = {};
+	ErrorData *error;
 
-		*more = pair.action != nullptr;
-		*after_ms = pair.unfinished ? *after_ms : pair.upto_ms;
-		if (pair.left && !pair.unfinished)
-			left = MemoryContextStrdup(context, pair.detail);
+	if (!is_to_go_on(slot))
+		return pair;
+	error = as_owner([&] {
+		pair = make_next_pair(after_ms);
+		if (pair.action != nullptr)
+			pair.detail = MemoryContextStrdup(context, pair.detail);
 	});
-
-	return error != nullptr ? error->message : left;
+	if (error != nullptr)
+		pair = {"partition left for later", nullptr, error->message, true, false, after_ms};
+	return pair;
 }
 
 void
-make_pairs(DatabaseSlot *slot)
+make_missing_pairs(DatabaseSlot *slot)
 {
-	int64 after_ms = PG_INT64_MIN;
-	bool more = true;
+	Step making = make_step(report, 0, "make partitions", usual_lock_timeout);
+	MadePair last;
 
-	while (more && is_to_go_on(slot))
-	{
-		const char *left;
-
-		more = false;
-		left = make_pair(&after_ms, &more);
-		if (left != nullptr)
-		{
-			task_failed(&making, left);
-			return;
-		}
-	}
-	task_succeeded(&making);
+	begin_step(&making);
+	last = make_pairs(InOneTransaction::no, [&](int64 after_ms) { return make_pair_as_owner(slot, after_ms); });
+	end_task(&making, last.left ? last.detail : nullptr,
+			 "New messages go to the last partition there is until a later try succeeds.");
 }
 
 void
 retire_pairs(DatabaseSlot *slot)
 {
+	Step retiring = make_step(report, 1, "retire partitions", usual_lock_timeout);
 	MemoryContext context = CurrentMemoryContext;
+	const char *trouble = nullptr;
 	int64 after_ms = PG_INT64_MIN;
 	bool more = true;
-	bool well = true;
 
+	begin_step(&retiring);
 	while (more && is_to_go_on(slot))
 	{
-		const char *trouble = nullptr;
 		ErrorData *error;
 
 		more = false;
@@ -261,22 +227,21 @@ retire_pairs(DatabaseSlot *slot)
 				trouble = MemoryContextStrdup(context, psprintf("%s: %s", pair.object, pair.detail));
 		});
 		more = more && error == nullptr;
-		trouble = error != nullptr ? fault(error) : trouble;
-		if (trouble != nullptr)
-			task_failed(&retiring, trouble);
-		well = well && trouble == nullptr;
+		if (fault(error) != nullptr)
+			trouble = fault(error);
 	}
-	if (well)
-		task_succeeded(&retiring);
+	end_task(&retiring, trouble);
 }
 
 void
 forget_lapsed_keys(DatabaseSlot *slot)
 {
+	Step forgetting = make_step(report, 2, "delete keys", usual_lock_timeout);
 	const char *trouble = nullptr;
 	KeyWalk walk = {};
 	bool more = true;
 
+	begin_step(&forgetting);
 	while (more && is_to_go_on(slot))
 	{
 		ErrorData *error;
@@ -286,22 +251,19 @@ forget_lapsed_keys(DatabaseSlot *slot)
 		more = more && error == nullptr;
 		trouble = fault(error);
 	}
-	if (trouble != nullptr)
-		task_failed(&forgetting, trouble);
-	else
-		task_succeeded(&forgetting);
+	end_task(&forgetting, trouble);
 }
 
 void
 count_again()
 {
-	ErrorData *error = as_owner(count_queues, InUse::not_required);
-	const char *trouble = fault(error);
+	Step counting = make_step(report, 3, "count what the queues hold", usual_lock_timeout);
+	ErrorData *error;
 
-	if (trouble != nullptr)
-		task_failed(&counting, trouble);
-	else if (error == nullptr)
-		task_succeeded(&counting);
+	begin_step(&counting);
+	error = as_owner(count_queues, InUse::not_required);
+	if (error == nullptr || !is_lock_wait(error))
+		end_task(&counting, fault(error));
 }
 
 } // namespace
@@ -318,12 +280,9 @@ OUTBOX_PROCESS(outbox_maintenance_main)
 	change_status(report, [](ProcessStatus *mine) { mine->starts++; });
 	before_shmem_exit(leave_maintenance, 0);
 	OUTBOX_STOP_POINT("maintenance_before_work");
-	pgstat_report_activity(STATE_RUNNING, "making partitions");
-	make_pairs(slot);
-	pgstat_report_activity(STATE_RUNNING, "retiring old data");
+	make_missing_pairs(slot);
 	retire_pairs(slot);
 	forget_lapsed_keys(slot);
-	pgstat_report_activity(STATE_RUNNING, "counting what the queues hold");
 	count_again();
 	proc_exit(0);
 }

@@ -113,9 +113,11 @@ sleep_process(int64 us)
 }
 
 const char *
-process_database()
+process_name()
 {
-	return database_name;
+	const char *type = MyBgworkerEntry->bgw_type;
+
+	return database_name[0] != '\0' ? psprintf("%s of database \"%s\"", type, database_name) : type;
 }
 
 } // namespace outbox

@@ -20,8 +20,8 @@ BackgroundWorkerHandle *start_process(const char *kind, Oid database);
 
 // Signal handlers and session of a process. InvalidOid: shared catalogs only.
 void connect_process(Oid database);
-// Its name when the process connected, for the log.
-const char *process_database();
+// For the log: outbox worker of database "x", by the database's name when the process connected.
+const char *process_name();
 
 // The lock_timeout of a process, unless it sets another one.
 constexpr char usual_lock_timeout[] = "50ms";

@@ -9,66 +9,36 @@ namespace {
 constexpr int passing_failures = 6;
 
 bool
-is_missing(const ErrorData *error)
+is_missing(int sqlstate)
 {
-	return error->sqlerrcode == ERRCODE_UNDEFINED_TABLE || error->sqlerrcode == ERRCODE_UNDEFINED_SCHEMA;
+	return sqlstate == ERRCODE_UNDEFINED_TABLE || sqlstate == ERRCODE_UNDEFINED_SCHEMA;
 }
 
 // That the extension is being dropped is no fault. If it is not, and an object of it is
 // missing, that is one.
 bool
-is_passing(const Step *step, const ErrorData *error)
+is_passing(const Step *step, int sqlstate)
 {
-	return is_lock_wait(error) || (is_missing(error) && step->missing < passing_failures);
+	return sqlstate == ERRCODE_LOCK_NOT_AVAILABLE || (is_missing(sqlstate) && step->missing < passing_failures);
+}
+
+void
+set_failures(Step *step, int failures)
+{
+	change_status(step->report, [&](ProcessStatus *) { step->trouble->failures = failures; });
 }
 
 // The state of a process is that of its worst step.
 void
-report_troubles(Step *step)
+report_troubles(ProcessStatus *report)
 {
 	bool told = false;
 
-	change_status(step->report, [&](ProcessStatus *) { step->trouble->failures = step->failures; });
-	for (const Trouble &trouble : step->report->troubles)
+	for (const Trouble &trouble : report->troubles)
 		told |= trouble.told;
-	set_activity(step->report, told                              ? Activity::in_trouble
-							   : most_failures(step->report) > 0 ? Activity::waiting
-																 : Activity::running);
-}
-
-void
-failed(Step *step, const ErrorData *error)
-{
-	const char *what = psprintf("could not %s: %s", step->purpose, error->message);
-
-	step->retry_at = steady_us() + Min(pause_us(++step->failures), is_lock_wait(error) ? USECS_PER_SEC : PG_INT64_MAX);
-	step->missing += is_missing(error);
-	// What is over at the next try was no error.
-	if (!is_passing(step, error) || step->failures >= passing_failures)
-		set_error(step->report, what);
-	if (!step->trouble->told && !is_passing(step, error))
-	{
-		step->trouble->told = true;
-		ereport(LOG,
-				(errcode(error->sqlerrcode), errmsg("outbox worker of database \"%s\" %s", process_database(), what),
-				 error->detail != nullptr ? errdetail_internal("%s", error->detail) : 0,
-				 errhint("It tries again after growing pauses and logs when it succeeds.")));
-	}
-	report_troubles(step);
-	if (!is_lock_wait(error))
-		set_activity(step->report, Activity::in_trouble);
-}
-
-void
-succeeded(Step *step)
-{
-	if (step->failures == 0 && !step->trouble->told)
-		return;
-	if (step->trouble->told)
-		ereport(LOG, (errmsg("outbox worker of database \"%s\" can %s again", process_database(), step->purpose)));
-	step->trouble->told = false;
-	step->failures = step->missing = 0;
-	report_troubles(step);
+	set_activity(report, told                        ? Activity::in_trouble
+						 : most_failures(report) > 0 ? Activity::waiting
+													 : Activity::running);
 }
 
 } // namespace
@@ -76,7 +46,16 @@ succeeded(Step *step)
 Step
 make_step(ProcessStatus *report, int trouble, const char *purpose, const char *lock_timeout)
 {
-	return {report, &report->troubles[trouble], purpose, lock_timeout, 0, 0, 0};
+	return {report, &report->troubles[trouble], purpose, lock_timeout, 0, 0};
+}
+
+void
+clear_failures(ProcessStatus *report)
+{
+	change_status(report, [](ProcessStatus *mine) {
+		for (Trouble &trouble : mine->troubles)
+			trouble.failures = 0;
+	});
 }
 
 bool
@@ -100,7 +79,26 @@ until(const Step *step, TimestampTz event, TimestampTz now)
 {
 	int64 us = event == DT_NOEND ? PG_INT64_MAX : Max(event - now, 0);
 
-	return step->failures > 0 ? Max(us, step->retry_at - steady_us()) : us;
+	return has_failed(step) ? Max(us, step->retry_at - steady_us()) : us;
+}
+
+void
+begin_trouble(Trouble *trouble, int sqlstate, const char *what, const char *detail)
+{
+	if (trouble->told)
+		return;
+	trouble->told = true;
+	ereport(LOG, (sqlstate != 0 ? errcode(sqlstate) : 0, errmsg("%s %s", process_name(), what),
+				  detail != nullptr ? errdetail_internal("%s", detail) : 0,
+				  errhint("It tries again after growing pauses and logs when it succeeds.")));
+}
+
+void
+end_trouble(Trouble *trouble, const char *what)
+{
+	if (trouble->told)
+		ereport(LOG, (errmsg("%s %s", process_name(), what)));
+	trouble->told = false;
 }
 
 void
@@ -111,12 +109,34 @@ begin_step(const Step *step)
 }
 
 void
-end_step(Step *step, const ErrorData *error)
+step_failed(Step *step, int sqlstate, const char *message, const char *detail)
 {
-	if (error != nullptr)
-		failed(step, error);
-	else
-		succeeded(step);
+	const char *what = psprintf("could not %s: %s", step->purpose, message);
+	bool locked = sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
+	int failures = step->trouble->failures + 1;
+
+	set_failures(step, failures);
+	step->retry_at = steady_us() + Min(pause_us(failures), locked ? USECS_PER_SEC : PG_INT64_MAX);
+	step->missing += is_missing(sqlstate);
+	// What is over at the next try was no error.
+	if (!is_passing(step, sqlstate) || failures >= passing_failures)
+		set_error(step->report, what);
+	if (!is_passing(step, sqlstate))
+		begin_trouble(step->trouble, sqlstate, what, detail);
+	report_troubles(step->report);
+	if (!locked)
+		set_activity(step->report, Activity::in_trouble);
+}
+
+void
+step_succeeded(Step *step)
+{
+	if (!has_failed(step) && !step->trouble->told)
+		return;
+	end_trouble(step->trouble, psprintf("can %s again", step->purpose));
+	step->missing = 0;
+	set_failures(step, 0);
+	report_troubles(step->report);
 }
 
 } // namespace outbox

@@ -1,9 +1,9 @@
 // The repeated work of a background process, each part with its own failures.
 //
-// Guarantees: each run is a separate transaction; after a failure it is tried again after a
-// pause that grows with the failures in a row. The log has one line when trouble begins
-// and one when it ends, even if the process was replaced in between. A wait for
-// a lock, or an extension that is being dropped, is no trouble.
+// Guarantees: after a failure a step is tried again after a pause that grows with the failures
+// in a row. The log has one line when trouble begins and one when it ends, even if the process was
+// replaced in between. A wait for a lock, or an extension that is being dropped, is no trouble.
+// run_step() runs it in a transaction of its own.
 #pragma once
 
 #include "process/process.h"
@@ -12,33 +12,53 @@
 namespace outbox {
 
 struct Step {
-	ProcessStatus *report; // what it says goes there
-	Trouble *trouble;      // one of the report's
+	ProcessStatus *report;
+	Trouble *trouble; // one of the report's: counts the failures in a row
 	const char *purpose;
 	const char *lock_timeout;
-	int failures;   // in a row
-	int missing;    // of these, because something of the extension was not there
+	int missing;    // failures because something of the extension was not there
 	int64 retry_at; // steady clock
 };
 
 Step make_step(ProcessStatus *report, int trouble, const char *purpose, const char *lock_timeout);
+// For a process that begins: what its predecessor told the log stays known.
+void clear_failures(ProcessStatus *report);
 
 bool is_lock_wait(const ErrorData *error);
 // Until the next step, or the next call.
 void use_lock_timeout(const char *timeout);
 
+inline bool
+has_failed(const Step *step)
+{
+	return step->trouble->failures > 0;
+}
+
 // Whether it has failed and its pause is not over.
 inline bool
 is_resting(const Step *step)
 {
-	return step->failures > 0 && steady_us() < step->retry_at;
+	return has_failed(step) && steady_us() < step->retry_at;
+}
+
+// Whether it has failed and is to be tried again now.
+inline bool
+is_retry_due(const Step *step)
+{
+	return has_failed(step) && steady_us() >= step->retry_at;
 }
 
 // The time from now until it may act on an event of that time.
 int64 until(const Step *step, TimestampTz event, TimestampTz now);
 
 void begin_step(const Step *step);
-void end_step(Step *step, const ErrorData *error);
+// sqlstate: 0 = unknown. detail: for the log, or nullptr.
+void step_failed(Step *step, int sqlstate, const char *message, const char *detail);
+void step_succeeded(Step *step);
+
+// The log's line when a trouble begins, unless it has it, and the line when it ends.
+void begin_trouble(Trouble *trouble, int sqlstate, const char *what, const char *detail);
+void end_trouble(Trouble *trouble, const char *what);
 
 // True when it went well; false also while it rests.
 template <typename Body>
@@ -51,7 +71,10 @@ run_step(Step *step, const Body &body)
 		return false;
 	begin_step(step);
 	error = in_transaction(body);
-	end_step(step, error);
+	if (error != nullptr)
+		step_failed(step, error->sqlerrcode, error->message, error->detail);
+	else
+		step_succeeded(step);
 	return error == nullptr;
 }
 

@@ -164,7 +164,7 @@ notify_listeners(bool all)
 		return;
 	OUTBOX_STOP_POINT("worker_before_send");
 	if (run_step(&worker.notify, [&] {
-			if (worker.notify.failures > 0)
+			if (has_failed(&worker.notify))
 				notification_queue_usage(); // makes the room that there may be
 			foreach (cell, taken)
 				Async_Notify("outbox_pending", static_cast<const Sending *>(lfirst(cell))->queue->name);
@@ -187,25 +187,20 @@ row_failed(const core::Uuid &id, const char *why, int sqlstate)
 
 	worker.unrepaired++;
 	set_error(&worker.slot->report, what);
-	if (!worker.rows->told && !waited)
-		ereport(LOG, (errcode(sqlstate), errmsg("outbox worker of database \"%s\" %s", process_database(), what),
-					  errdetail("The other messages are not affected. outbox.workers shows how many there are.")));
-	worker.rows->told = worker.rows->told || !waited;
 	// A locked leaf must not cost the full wait for each of its rows.
 	if (waited)
 		use_lock_timeout(shortest_lock_timeout);
+	else
+		begin_trouble(worker.rows, sqlstate, what,
+					  "The other messages are not affected. outbox.workers shows how many there are.");
 }
 
 void
 finish_walk()
 {
 	change_status(&worker.slot->report, [](ProcessStatus *report) { report->unrepaired = worker.unrepaired; });
-	if (worker.rows->told && worker.unrepaired == 0)
-	{
-		worker.rows->told = false;
-		ereport(LOG,
-				(errmsg("outbox worker of database \"%s\" has repaired all expired leases again", process_database())));
-	}
+	if (worker.unrepaired == 0)
+		end_trouble(worker.rows, "has repaired all expired leases again");
 }
 
 // One slice of the walk over expired leases; the next one follows at once.
@@ -452,7 +447,7 @@ time_to_sleep()
 	TimestampTz look_at = announced(&worker.slot->look_at);
 	int64 us = worker.next_poll - steady;
 
-	if (worker.look.failures > 0)
+	if (has_failed(&worker.look))
 		us = Min(us, worker.look.retry_at - steady);
 	if (!worker.left_alone)
 	{
@@ -463,7 +458,7 @@ time_to_sleep()
 	}
 	each_queue([&](QueueSlot *queue, Watch *watch) {
 		if (pg_atomic_read_u32(&queue->wake) != 0)
-			us = Min(us, Max(watch->gathers_until, worker.notify.failures > 0 ? worker.notify.retry_at : 0) - steady);
+			us = Min(us, Max(watch->gathers_until, has_failed(&worker.notify) ? worker.notify.retry_at : 0) - steady);
 	});
 	return Max(us, 0);
 }
@@ -520,7 +515,7 @@ run_worker_round()
 	notify_listeners(false);
 	follow_maintenance(worker.slot);
 	look = take_announcements();
-	if (look || steady_us() >= worker.next_poll || (worker.look.failures > 0 && steady_us() >= worker.look.retry_at))
+	if (look || steady_us() >= worker.next_poll || is_retry_due(&worker.look))
 		poll();
 	else if (!worker.left_alone)
 	{
@@ -547,10 +542,7 @@ leave_worker(int, Datum)
 void
 make_steps(ProcessStatus *report)
 {
-	change_status(report, [](ProcessStatus *mine) {
-		for (Trouble &trouble : mine->troubles)
-			trouble.failures = 0;
-	});
+	clear_failures(report);
 	worker.look = make_step(report, 0, "look at the database", usual_lock_timeout);
 	worker.notify = make_step(report, 1, "notify listeners", notify_lock_timeout);
 	worker.repair = make_step(report, 2, "repair expired leases", usual_lock_timeout);

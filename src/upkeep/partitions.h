@@ -29,4 +29,27 @@ struct MadePair {
 MadePair make_next_pair(int64 after_ms);
 bool lacks_partitions();
 
+// Makes what is missing, each step by make(after_ms), which calls make_next_pair(). A pair that is left
+// for later holds up those after it: with them, new ids would no longer be kept out of its time. In one
+// transaction the first of several steps is the last, too. Returns what came of the last step.
+enum class InOneTransaction { yes, no };
+template <typename Make>
+MadePair
+make_pairs(InOneTransaction in_one, const Make &make)
+{
+	int64 after_ms = PG_INT64_MIN;
+	MadePair pair;
+	bool goes_on;
+
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		pair = make(after_ms);
+		goes_on = pair.unfinished ? in_one == InOneTransaction::no : pair.action != nullptr && !pair.left;
+		if (!pair.unfinished)
+			after_ms = pair.upto_ms;
+	} while (goes_on);
+	return pair;
+}
+
 } // namespace outbox

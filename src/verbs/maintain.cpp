@@ -15,10 +15,8 @@
 #include "rows/probe.h"
 #include "verbs/repair.h"
 #include "upkeep/policy.h"
-#include "upkeep/policy.h"
 #include "upkeep/retention.h"
 #include "server/settings.h"
-#include "server/spi.h"
 #include "server/spi.h"
 #include "commit/transaction.h"
 
@@ -81,25 +79,16 @@ notify_claimable(FunctionCallInfo fcinfo)
 	end_call(&call);
 }
 
-// False when there is nothing more to be made now. A pair that is left for later holds up those
-// after it: with them, new ids would no longer be kept out of its time.
-bool
-make_partition(FunctionCallInfo fcinfo, int64 *after_ms)
-{
-	MadePair pair = make_next_pair(*after_ms);
-
-	if (pair.action == nullptr)
-		return false;
-	tell(fcinfo, pair.action, pair.object, pair.detail);
-	*after_ms = pair.upto_ms;
-	return !pair.left;
-}
-
 void
 make_partitions(FunctionCallInfo fcinfo)
 {
-	for (int64 after_ms = PG_INT64_MIN; make_partition(fcinfo, &after_ms);)
-		CHECK_FOR_INTERRUPTS();
+	make_pairs(InOneTransaction::yes, [&](int64 after_ms) {
+		MadePair pair = make_next_pair(after_ms);
+
+		if (pair.action != nullptr)
+			tell(fcinfo, pair.action, pair.object, pair.detail);
+		return pair;
+	});
 }
 
 // Why old data is left alone; nullptr = it is not.

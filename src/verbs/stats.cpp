@@ -53,6 +53,8 @@ activity_name(Activity activity)
 	{
 		case Activity::stopped:
 			return "stopped";
+		case Activity::off:
+			return "off";
 		case Activity::running:
 			return "running";
 		case Activity::waiting:
@@ -179,9 +181,7 @@ put_launcher(FunctionCallInfo result)
 	report = shared->report;
 	LWLockRelease(shared->lock);
 	put_process(result, "launcher", InvalidOid, &report,
-				report.pid == 0                        ? "not running"
-				: report.activity == Activity::running ? "running"
-													   : "off");
+				report.pid == 0 ? "not running" : activity_name(report.activity));
 }
 
 } // namespace
