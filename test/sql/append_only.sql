@@ -3,13 +3,9 @@
 -- message out of pending, are P0001 for everybody, on parents, leaves, future and detached
 -- leaves, also under session_replication_role = replica. A plain INSERT works.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 -- What the triggers guard: the default leaves, dated leaves, and one that is
 -- detached ("archived").

@@ -3,13 +3,9 @@
 -- overflow; jitter is a pure function of (outbox_id, attempt_no); and complete
 -- schedules by it.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('two', backoff_base => '2 s', backoff_cap => '1 h');
 SELECT n, outbox.backoff('default', n), outbox.backoff('two', n)

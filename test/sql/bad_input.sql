@@ -2,13 +2,9 @@
 -- Bad input of every kind: a clear error or a right answer, nothing half done, the
 -- session usable at once. (Each function's own arguments: the file of its name.)
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('n', ordering => 'numbered', payload_kind => 'any');
 SELECT string_agg(md5(g::text), '' ORDER BY g) AS long FROM generate_series(1, 640) g \gset
@@ -135,10 +131,7 @@ SELECT count(*) FROM outbox.claim('w', 10, queues => array_fill('default'::text,
 
 -- Another database's ids: what another installation made means nothing here.
 SELECT outbox_id AS id, lease_token AS token FROM outbox.enqueue_and_claim('w', 'elsewhere', '1', idempotency_key => 'k') \gset
-SET client_min_messages = warning;
-DROP EXTENSION outbox CASCADE;
-CREATE EXTENSION outbox;
-\i :helpers
+\i :fresh
 SELECT t.try(format(s, :'id', :'token')) FROM (VALUES
 	('SELECT outbox.complete(%1$L, %2$L, ''w'', ''DISPATCHED'')'), ('SELECT outbox.cancel(%1$L, ''r'')'), ('SELECT outbox.replay(%1$L)')) v(s);
 SELECT attempt_no, recorded, error FROM outbox.complete_batch('w', ARRAY[:'id']::uuid[], ARRAY[:'token']::uuid[], '{DISPATCHED}');

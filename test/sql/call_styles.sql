@@ -2,13 +2,9 @@
 -- How drivers call the worker's functions: untyped literals, typed parameters, parameters without
 -- a type, text where a type of its own is wanted. No overload may make one of them ambiguous.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 SELECT count(*) FROM generate_series(1, 12) g, outbox.enqueue('e' || g, to_jsonb(g));
 CREATE TABLE t.held AS SELECT *, substr(event_type, 2)::int AS n FROM outbox.claim('w', 12);
 CREATE FUNCTION t.call(function text, ids text, tokens text, rest text = '') RETURNS text LANGUAGE plpgsql AS $$

@@ -1,13 +1,9 @@
 --
 -- cancel: ends a pending message as FAILED / CANCELLED; a live lease needs force.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT count(*) FROM generate_series(1, 5) g, outbox.enqueue('m' || g, to_jsonb(g));
 

@@ -2,13 +2,9 @@
 -- A cancel reaches a call before the next of its items, however many it has: nothing more is
 -- done for those that follow.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 -- The cancel is asked for when the call begins; each row that is written counts.
 CREATE FUNCTION t.cancel() RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER AS $$BEGIN RETURN pg_cancel_backend(pg_backend_pid()); END$$;

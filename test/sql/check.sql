@@ -3,13 +3,9 @@
 -- runs; each thing that is broken on purpose, in each place where it can be, is
 -- reported, naming the object, and no more once it is undone. (Contracts: check_contracts.)
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT * FROM outbox.check();
 SELECT count(*) > 0 AS upkeep FROM outbox.maintain();

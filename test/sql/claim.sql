@@ -2,15 +2,10 @@
 -- claim: which messages, how many, in what order, for how long; expired leases and
 -- ceilings that were lowered. (Several workers at once: the isolation specs.)
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
--- As a restore does: without dated partitions.
-SET xmloption = content; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
+\set undated
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('a', lease => '2 hours'), outbox.create_queue('b'), outbox.create_queue('n', ordering => 'numbered');
 

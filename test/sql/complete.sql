@@ -2,13 +2,9 @@
 -- complete: the outcome in the ledger and in pending for each state, the ceiling,
 -- the delay of a retry, and each refusal with its DETAIL. (Races: isolation specs.)
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('q', max_attempts => 3, backoff_base => '10 s', backoff_cap => '15 s', backoff_jitter => 0),
 	outbox.create_queue('free', max_attempts => NULL);

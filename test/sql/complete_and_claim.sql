@@ -3,15 +3,10 @@
 -- is tested there; here, that both do it, in this order, and that neither spoils the other.
 -- (Several workers at once: race_complete_and_claim.)
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
--- As a restore does: without dated partitions.
-SET xmloption = content; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
+\set undated
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('q', lease => '2 hours', max_attempts => 3, backoff_base => '1 day', backoff_cap => '1 day'), outbox.create_queue('r');
 

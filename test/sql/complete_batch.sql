@@ -2,13 +2,9 @@
 -- complete_batch: one row an item, in input order; a bad item fails alone; arrays
 -- that do not fit fail as a whole.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('q', max_attempts => 3, backoff_base => '10 s', backoff_jitter => 0);
 

@@ -2,13 +2,9 @@
 -- enqueue: what one call writes, its defaults and bounds, the wall clock, and that
 -- a refused call writes nothing. Duplicates: idempotency; numbers: numbered.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 -- One row, a UUIDv7 (version 7, variant 10) that carries the time of the call. The
 -- clock is the wall clock, not the start of the transaction.

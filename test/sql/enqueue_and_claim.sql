@@ -2,13 +2,9 @@
 -- enqueue_and_claim: the row is born leased to the caller; where claim could not
 -- have leased it, it is stored without a lease.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('slow', lease => '2 hours'), outbox.create_queue('n', ordering => 'numbered');
 

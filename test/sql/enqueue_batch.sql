@@ -2,13 +2,9 @@
 -- enqueue_batch: as enqueue one by one, in input order; names, types, defaults and
 -- duplicates of its elements; all or nothing.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('numbered', ordering => 'numbered');
 

@@ -3,15 +3,10 @@
 -- which direct access cannot honour, are refused with 0A000 and nothing is written;
 -- indexes, CHECK, NOT NULL and columns of the user's own are kept up.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
--- As a restore does: without dated partitions.
-SET xmloption = content; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
+\set undated
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 CREATE EXTENSION IF NOT EXISTS amcheck;
 SELECT outbox.create_queue('n', ordering => 'numbered', repair_delay => '0');
@@ -340,10 +335,7 @@ SELECT t.try(s) FROM (VALUES
 ALTER TABLE outbox.pending DROP CONSTRAINT few, DROP CONSTRAINT nobody;
 -- The same for what earlier rows would violate, in a fresh database; and a column of
 -- ours that must not be NULL any more.
-SET client_min_messages = warning;
-DROP EXTENSION outbox CASCADE;
-CREATE EXTENSION outbox;
-\i :helpers
+\i :fresh
 SELECT created FROM outbox.enqueue_and_claim('w', 'r4', '1');
 ALTER TABLE outbox.attempts ADD CONSTRAINT says_why CHECK (state <> 'FAILED' OR error_code IS NOT NULL);
 SELECT t.try(s) FROM (VALUES
@@ -351,10 +343,7 @@ SELECT t.try(s) FROM (VALUES
 	($$SELECT outbox.complete(t.id('r4'), t.token('r4'), 'w', 'FAILED', error_code => 'e')$$)) v(s);
 ALTER TABLE outbox.attempts DROP CONSTRAINT says_why;
 SELECT error_code, count(*) FROM outbox.dead_letters GROUP BY 1;
-SET client_min_messages = warning;
-DROP EXTENSION outbox CASCADE;
-CREATE EXTENSION outbox;
-\i :helpers
+\i :fresh
 ALTER TABLE outbox.messages ALTER aggregate_id SET NOT NULL;
 SELECT t.try(s) FROM (VALUES
 	($$SELECT outbox.enqueue('e', '1', aggregate_id => 'a')$$),

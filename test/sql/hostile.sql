@@ -4,15 +4,10 @@
 -- used; what runs with the owner's rights is security-restricted; and the caller is
 -- the caller again afterwards.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
--- As a restore does: without dated partitions.
-SET xmloption = content; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
+\set undated
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SET client_min_messages = warning;
 DROP ROLE IF EXISTS regress_outbox_evil;

@@ -3,13 +3,9 @@
 -- however often, within the key's scope and never beyond it. (Two sessions at
 -- once: the isolation specs.)
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('a'), outbox.create_queue('b'), outbox.create_queue('n', ordering => 'numbered');
 

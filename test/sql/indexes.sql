@@ -3,15 +3,10 @@
 -- or another was made in its place, whatever would use its table is refused (55000) before
 -- anything is read or written, and check() says the same.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
--- As a restore does: without dated partitions.
-SET xmloption = content; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
+\set undated
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('n', ordering => 'numbered', repair_delay => '0');
 SELECT created FROM outbox.enqueue('due', '1', 'n', partition_key => 'k');

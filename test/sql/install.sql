@@ -2,13 +2,9 @@
 -- CREATE EXTENSION, DROP EXTENSION and again, in a session that has used it: nothing
 -- is remembered of what is gone. Where it can be made, and where not.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 \set SHOW_CONTEXT never
 -- In a session that has cached what there was.

@@ -2,13 +2,9 @@
 -- What an operator can do to a message between claim and completion: break_lease, reschedule,
 -- and outbox.hold for all queues.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 SELECT outbox.create_queue('q', max_attempts => 2, repair_delay => '0');
 SELECT outbox.create_queue('slow', repair_delay => '1 hour');
 

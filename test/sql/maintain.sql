@@ -2,13 +2,9 @@
 -- maintain: partitions ahead, complete and in pairs; repairs; trimmed numbers;
 -- what it says it did. And that a message's rows lie in the leaves of its birth.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 -- On a new database: pairs of leaves from now on, without gaps, all of one length, nothing in
 -- the default leaves. CREATE EXTENSION makes them, and they are no members of it.
@@ -70,14 +66,8 @@ FROM outbox.attempts a JOIN outbox.messages m USING (outbox_id);
 
 -- In a restore CREATE EXTENSION makes none: a dump begins with these settings. Rolled back,
 -- nothing was made, and the session goes on; then it is made.
-\set restore 'SET xmloption = content; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;'
-\set interactive 'RESET xmloption; RESET statement_timeout; RESET idle_in_transaction_session_timeout;'
-SET client_min_messages = warning;
-DROP EXTENSION outbox CASCADE;
-:restore
-CREATE EXTENSION outbox;
-:interactive
-\i :helpers
+\set undated
+\i :fresh
 BEGIN;
 SELECT action, count(*) FROM outbox.maintain() GROUP BY 1;
 SELECT created FROM outbox.enqueue('rolled back', '1');
@@ -109,12 +99,8 @@ RESET outbox.partition_interval;
 
 -- A large DEFAULT leaf is not read under the lock that attaching takes: a CHECK is made,
 -- validated and dropped again, a call each (t/035_large_default.pl asks what is read).
-SET client_min_messages = warning;
-DROP EXTENSION outbox CASCADE;
-:restore
-CREATE EXTENSION outbox;
-:interactive
-\i :helpers
+\set undated
+\i :fresh
 CREATE TEMP VIEW exclusions AS
 	SELECT conrelid::regclass AS leaf, regexp_replace(conname, '\d+', '<ms>', 'g') AS name, convalidated FROM pg_constraint WHERE conname ~ 'excludes';
 CREATE FUNCTION pg_temp.fill(ms bigint) RETURNS void LANGUAGE plpgsql AS $$
@@ -152,10 +138,8 @@ SELECT action FROM outbox.maintain() WHERE object ~ 'messages' AND action <> 'pa
 SELECT * FROM exclusions;
 RESET outbox.partition_interval;
 -- A time that new ids may fall into is not excluded: an enqueue would be refused.
-SET client_min_messages = warning;
-DROP EXTENSION outbox CASCADE;
-CREATE EXTENSION outbox;
-\i :helpers
+\unset undated
+\i :fresh
 SELECT pg_temp.fill(1600000000000);
 DO $$
 DECLARE
@@ -172,12 +156,8 @@ SELECT action, detail FROM outbox.maintain() WHERE object ~ 'messages';
 SELECT created FROM outbox.enqueue('e', '1');
 SELECT * FROM exclusions;
 -- Where no partition bounds new ids, a CHECK does, also in a session whose ids were beyond.
-SET client_min_messages = warning;
-DROP EXTENSION outbox CASCADE;
-:restore
-CREATE EXTENSION outbox;
-:interactive
-\i :helpers
+\set undated
+\i :fresh
 SELECT outbox_id > '0174876e-8000-7000-8000-000000000000' AS beyond FROM outbox.enqueue('before', '1');
 ALTER TABLE outbox.messages_default ADD CONSTRAINT messages_default_excludes_1600000000000_4000000000000
 	CHECK (outbox_id < '0174876e-8000-7000-8000-000000000000' OR outbox_id >= '03a35294-4000-7000-8000-000000000000') NOT VALID;
@@ -185,11 +165,9 @@ SELECT outbox_id > '0174876e-8000-7000-8000-000000000000' AS beyond, created FRO
 SELECT count(*) FROM outbox.enqueue_batch('default', '[{"event_type": "a", "payload": 1}, {"event_type": "b", "payload": 1}]');
 
 -- outbox.partition_interval: shorter partitions carry the hour in their names.
-SET client_min_messages = warning;
-DROP EXTENSION outbox CASCADE;
 SET outbox.partition_interval = '1 hour';
-CREATE EXTENSION outbox;
-\i :helpers
+\unset undated
+\i :fresh
 SELECT bool_and(relname ~ '^(messages|attempts)_p[0-9]{8}(_[0-9]{4})?$') AS names, count(*) FILTER (WHERE relname ~ '_[0-9]{4}$') > 0 AS with_the_hour
 FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass) AND relname !~ 'default';
 -- A change of the interval goes on where the last partition ends.
@@ -221,12 +199,8 @@ SELECT sequence_id FROM outbox.enqueue('n', '1', 'n', partition_key => 'k');
 
 -- A lock that is not to be had stops its own part of a pass alone, whatever it is on (a prepared
 -- transaction holds it here).
-SET client_min_messages = warning;
-DROP EXTENSION outbox CASCADE;
-:restore
-CREATE EXTENSION outbox;
-:interactive
-\i :helpers
+\set undated
+\i :fresh
 SELECT outbox.set_retention('1 h');
 UPDATE outbox.queues SET repair_delay = '0';
 CREATE FUNCTION t.lose_lease() RETURNS bigint LANGUAGE plpgsql AS $$
@@ -257,10 +231,8 @@ SELECT action, count(*) FROM outbox.maintain() WHERE action <> 'partition not ne
 SELECT state, worker_id, recorded_by FROM outbox.attempts;
 
 -- What check() says of it: rows in DEFAULT, much without a retention, and what claims pass by.
-SET client_min_messages = warning;
-DROP EXTENSION outbox CASCADE;
-CREATE EXTENSION outbox;
-\i :helpers
+\unset undated
+\i :fresh
 SELECT pg_temp.fill(1600000000000);
 INSERT INTO outbox.pending (outbox_id, queue) VALUES ('00000000-0000-7000-8000-000000000001', 'default'), ('00000000-0000-7000-8000-000000000002', 'nowhere');
 UPDATE pg_class SET relpages = 2000000 WHERE oid = 'outbox.messages_default'::regclass;

@@ -3,13 +3,9 @@
 -- commit; none for what is rolled back. psql prints what arrives; of that output only
 -- those lines are shown, sorted, without the number of the process.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 \set heard '| sed -n "s/ received from server process with PID [0-9]*//p" | LC_ALL=C sort'
 LISTEN outbox_pending;

@@ -2,13 +2,9 @@
 -- ordering = 'numbered': 1, 2, 3 … per (queue, partition_key), without gaps, in
 -- commit order, for ever. (Producers that wait for each other: the isolation specs.)
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('n', ordering => 'numbered'), outbox.create_queue('m', ordering => 'numbered');
 

@@ -2,14 +2,10 @@
 -- Binary payloads: a message has a payload or payload_bytes, never both; the bytes come out
 -- as they went in, whatever they are, by every way in and every way out.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
 \getenv builddir PG_ABS_BUILDDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 -- No bytes, one zero byte, all 256 values, JSON that stays bytes, invalid UTF-8, 3 MB that do not
 -- compress and 3 MB that do.

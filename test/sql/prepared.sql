@@ -3,13 +3,9 @@
 -- needed): messages appear with COMMIT PREPARED, and what a prepared transaction
 -- holds is met by others as if it were open.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 \set SHOW_CONTEXT never
 SELECT outbox.create_queue('n', ordering => 'numbered'), outbox.create_queue('m', ordering => 'numbered'), outbox.create_queue('open');

@@ -1,13 +1,9 @@
 --
 -- Queues: create, alter, drop, pause, resume; what settings are refused; names.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering, on_dead_head, validator, paused, max_in_flight, created_at <= clock_timestamp() AS made
 FROM outbox.queues;

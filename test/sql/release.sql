@@ -2,13 +2,9 @@
 -- release: given back untried. The lease is cleared, nothing is appended,
 -- attempt_count stays; due at now + delay. (Rows that others hold: prepared.)
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('q');
 SELECT count(*) FROM generate_series(1, 5) g, outbox.enqueue_and_claim('w', 'm' || g, '1', 'q');

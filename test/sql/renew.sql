@@ -2,13 +2,9 @@
 -- renew: the later of the expiry and now + lease, for leases that are held; an
 -- answer for each item. (Rows that others hold: prepared and the isolation specs.)
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('q', lease => '10 min');
 SELECT count(*) FROM generate_series(1, 6) g, outbox.enqueue_and_claim('w', 'm' || g, '1', 'q');

@@ -2,15 +2,10 @@
 -- repair_expired_leases: every lost lease leaves exactly one ledger row, and the
 -- message goes on, or ends at the ceiling. (Races: the isolation specs.)
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
--- As a restore does: without dated partitions.
-SET xmloption = content; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
+\set undated
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('q', repair_delay => '5 min'), outbox.create_queue('r', repair_delay => '0', max_attempts => 2);
 SELECT count(*) FROM generate_series(1, 3) g, outbox.enqueue_and_claim('lost', 'q' || g, '1', 'q');

@@ -1,13 +1,9 @@
 --
 -- replay: a dead letter becomes a new message, once. (Two at once: isolation specs.)
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('q', max_attempts => 3);
 SELECT created FROM outbox.enqueue('full', '{"v": [1, null]}', 'q', 'customer', 'c-1', 'key', 'once',

@@ -1,13 +1,9 @@
 --
 -- restore_pending: messages that lost their row of pending are found, and get it back as it was.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 SELECT outbox.create_queue('n', ordering => 'numbered', max_attempts => 3);
 SELECT outbox.create_queue('gone');
 

@@ -2,13 +2,9 @@
 -- Rights at work: each role does its own job and nothing else, whoever is a member
 -- of none can do nothing (B28, PgQue). The whole matrix is in test/pgtap.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SET client_min_messages = warning;
 DROP ROLE IF EXISTS regress_outbox_nobody, regress_outbox_ingest, regress_outbox_executor, regress_outbox_operator, regress_outbox_readonly, regress_outbox_auditor;

@@ -3,13 +3,9 @@
 -- what is counted in shared memory is 0, what the tables say is there. (With it:
 -- test/t/015_prometheus.pl.)
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 \set odd 'it''s \\ a "queue"\\n,\nin {two} lines'
 SELECT outbox.create_queue(:'odd'), outbox.create_queue('idle', paused => true);

@@ -2,13 +2,9 @@
 -- Transactions: read-only ones, savepoints, rollback, isolation levels, all in one
 -- session; no predicate locks. (More sessions: isolation specs; 2PC: prepared.)
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('n', ordering => 'numbered');
 SELECT created FROM outbox.enqueue('due', '1');

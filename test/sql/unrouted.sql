@@ -1,13 +1,9 @@
 --
 -- A message whose partition was detached by hand stops no other.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.alter_queue('default', repair_delay => '0');
 -- In the DEFAULT partitions, of a time before all others: due, leased, and lost.

@@ -1,13 +1,9 @@
 --
 -- queues.validator and take_number: who is asked, as whom, and what its answer does.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SET client_min_messages = warning;
 DROP SCHEMA IF EXISTS "Rules" CASCADE;

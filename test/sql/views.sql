@@ -1,13 +1,9 @@
 --
 -- The views: status, operational_status, dead_letters, sequences.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('q', max_attempts => 3), outbox.create_queue('idle', paused => true);
 

@@ -2,13 +2,9 @@
 -- claim with wait, and wait_for_work: where they are refused, and that neither waits when
 -- there is something to do. How waiting ends is in test/t/016_wait.pl.
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('a'), outbox.create_queue('paused', paused => true);
 
