@@ -117,7 +117,7 @@ SELECT t.try(format('SELECT outbox.complete(%L, %L, ''w'', ''DISPATCHED'')', :'i
 SELECT t.try(format('SELECT outbox.complete(%L, %L, ''thief'', ''DISPATCHED'')', :'id', :'token'));
 SELECT t.try(format('SELECT outbox.complete(%L, %L, ''W'', ''DISPATCHED'')', :'id', :'token'));
 -- nothing of it happened
-SELECT * FROM outbox.pending WHERE outbox_id = :'id' EXCEPT SELECT * FROM t.before;
+SELECT count(*) FROM (SELECT * FROM outbox.pending WHERE outbox_id = :'id' EXCEPT SELECT * FROM t.before) changed;
 SELECT count(*) AS attempts FROM outbox.attempts WHERE outbox_id = :'id';
 -- expired at ...
 SELECT t.expire('leased');
