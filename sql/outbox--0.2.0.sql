@@ -107,6 +107,7 @@ CREATE TABLE outbox.queues (
 	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	validator_owner text COLLATE "C",
 	payload_kind text COLLATE "C" NOT NULL DEFAULT 'object',
+	max_releases integer,
 	CONSTRAINT queues_pkey PRIMARY KEY (queue),
 	CONSTRAINT queues_name_length CHECK (pg_catalog.octet_length(queue) BETWEEN 1 AND 63),
 	CONSTRAINT queues_max_attempts CHECK (max_attempts >= 1),
@@ -117,6 +118,7 @@ CREATE TABLE outbox.queues (
 	CONSTRAINT queues_ordering CHECK (ordering IN ('none', 'numbered')),
 	CONSTRAINT queues_validator CHECK (validator <> '' AND (validator IS NULL) = (validator_owner IS NULL)),
 	CONSTRAINT queues_payload_kind CHECK (payload_kind IN ('object', 'any')),
+	CONSTRAINT queues_max_releases CHECK (max_releases >= 0),
 	CONSTRAINT queues_not_yet CHECK (on_dead_head = 'continue' AND max_in_flight IS NULL)
 );
 COMMENT ON TABLE outbox.queues IS 'The queues and their policies. Changed by create_queue, alter_queue, drop_queue, pause and resume.';
@@ -135,6 +137,7 @@ COMMENT ON COLUMN outbox.queues.max_in_flight IS 'reserved: NULL in this version
 COMMENT ON COLUMN outbox.queues.created_at IS 'when the queue was made';
 COMMENT ON COLUMN outbox.queues.validator_owner IS 'the role that owned the validator when it was set: for no other owner is it run';
 COMMENT ON COLUMN outbox.queues.payload_kind IS 'object: a payload that is a string which holds a JSON object is refused as encoded twice; any: nothing is refused';
+COMMENT ON COLUMN outbox.queues.max_releases IS 'how often a message may be released untried: each release beyond counts as a try; NULL = no ceiling';
 COMMENT ON CONSTRAINT queues_pkey ON outbox.queues IS 'one row for each queue';
 COMMENT ON INDEX outbox.queues_pkey IS 'one row for each queue';
 COMMENT ON CONSTRAINT queues_name_length ON outbox.queues IS 'a queue name is a NOTIFY payload too';
@@ -146,6 +149,7 @@ COMMENT ON CONSTRAINT queues_repair_delay ON outbox.queues IS 'delays are not ne
 COMMENT ON CONSTRAINT queues_ordering ON outbox.queues IS 'the orderings this version knows';
 COMMENT ON CONSTRAINT queues_validator ON outbox.queues IS 'none is NULL; one has the owner it was set for';
 COMMENT ON CONSTRAINT queues_payload_kind ON outbox.queues IS 'the kinds this version knows';
+COMMENT ON CONSTRAINT queues_max_releases ON outbox.queues IS 'with 0 each release counts as a try';
 COMMENT ON CONSTRAINT queues_not_yet ON outbox.queues IS 'settings that this version does not act on are refused rather than ignored';
 
 CREATE TRIGGER merge_queue BEFORE INSERT ON outbox.queues
@@ -233,7 +237,7 @@ COMMENT ON COLUMN outbox.attempts.claimed_at IS 'when that lease began';
 COMMENT ON COLUMN outbox.attempts.completed_at IS 'when the message ended; NULL unless the state is terminal';
 COMMENT ON COLUMN outbox.attempts.reference IS 'the receiver''s reference';
 COMMENT ON COLUMN outbox.attempts.response_code IS 'the receiver''s answer';
-COMMENT ON COLUMN outbox.attempts.error_code IS 'the worker''s code, or RETRIES_EXHAUSTED, LEASE_EXPIRED, LEASE_BROKEN, CANCELLED';
+COMMENT ON COLUMN outbox.attempts.error_code IS 'the worker''s code, or RETRIES_EXHAUSTED, RELEASES_EXHAUSTED, LEASE_EXPIRED, LEASE_BROKEN, CANCELLED';
 COMMENT ON COLUMN outbox.attempts.error_message IS 'what went wrong, or the reason of a cancellation';
 COMMENT ON COLUMN outbox.attempts.latency_ms IS 'milliseconds the delivery took, as the worker measured';
 COMMENT ON COLUMN outbox.attempts.recorded_by IS 'who wrote this row: the worker, the repairer, or the role that cancelled';
@@ -273,9 +277,11 @@ CREATE TABLE outbox.pending (
 	claimed_at timestamptz,
 	lease_token uuid,
 	lease_expires_at timestamptz,
+	release_count integer NOT NULL DEFAULT 0,
 	CONSTRAINT pending_pkey PRIMARY KEY (outbox_id),
 	CONSTRAINT pending_lease_is_whole CHECK (pg_catalog.num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) IN (0, 4)),
 	CONSTRAINT pending_priority CHECK (priority BETWEEN 0 AND 15),
+	CONSTRAINT pending_release_count CHECK (release_count >= 0),
 	CONSTRAINT pending_times_are_finite CHECK (pg_catalog.isfinite(next_attempt_at) AND pg_catalog.isfinite(created_at)
 		AND pg_catalog.isfinite(claimed_at) AND pg_catalog.isfinite(lease_expires_at))
 -- Room on its page for the leased version of each row: it need not look for another page, WAL
@@ -301,10 +307,12 @@ COMMENT ON COLUMN outbox.pending.claimed_by IS 'lease: the worker; NULL = unleas
 COMMENT ON COLUMN outbox.pending.claimed_at IS 'lease: since when';
 COMMENT ON COLUMN outbox.pending.lease_token IS 'lease: the fencing token that completion must show';
 COMMENT ON COLUMN outbox.pending.lease_expires_at IS 'lease: until when; afterwards it is void';
+COMMENT ON COLUMN outbox.pending.release_count IS 'how often it was released untried, since a release last counted as a try';
 COMMENT ON CONSTRAINT pending_pkey ON outbox.pending IS 'a message is pending once';
 COMMENT ON INDEX outbox.pending_pkey IS 'a message is pending once';
 COMMENT ON CONSTRAINT pending_lease_is_whole ON outbox.pending IS 'the four lease columns are all NULL or all set';
 COMMENT ON CONSTRAINT pending_priority ON outbox.pending IS 'the priorities that claims look for';
+COMMENT ON CONSTRAINT pending_release_count ON outbox.pending IS 'releases count from 0';
 COMMENT ON CONSTRAINT pending_times_are_finite ON outbox.pending IS 'each time has a distance from now';
 COMMENT ON INDEX outbox.pending_due IS 'the order of claims: a row stands where it becomes claimable, so rows leased by others are not at the head';
 COMMENT ON INDEX outbox.pending_lease IS 'finds expired leases, and one worker''s leases, without reading pending';
@@ -591,9 +599,10 @@ CREATE FUNCTION outbox.release(worker_id text, outbox_ids uuid[], lease_tokens u
 RETURNS TABLE (outbox_id uuid, next_attempt_at timestamptz, error text)
 LANGUAGE c VOLATILE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_release';
 COMMENT ON FUNCTION outbox.release(text, uuid[], uuid[], interval) IS
-$$Gives leases back untried: nothing is appended, attempt_count stays, the message is due at now + delay. One row an item, in input order.
-delay: not negative. error: NULL, P7002 (lost), 55P03 (another transaction holds the row), 22004.
-Errors of the whole: 22004, 22023 bad arguments. Locks: the rows it releases; never waits. Cost: linear in the items.$$;
+$$Gives leases back untried: nothing is appended, attempt_count stays, release_count grows by one, the message is due at now + delay. One row an item, in input order.
+A release beyond the queue's max_releases counts as a try: it appends RETRYABLE / RELEASES_EXHAUSTED, release_count starts again at 0, and the message is due after the queue's backoff, or after delay if that is longer. At the ceiling of attempts it appends FAILED / RELEASES_EXHAUSTED, which ends the message.
+delay: not negative. next_attempt_at: when it is due; NULL without an error = it has ended. error: NULL, P7002 (lost), 55P03 (another transaction holds the row), 22004; P7001, 55000 as complete_batch if the release counts as a try.
+Errors of the whole: 22004, 22023 bad arguments. Locks: the rows it releases; never waits for a row. Cost: linear in the items.$$;
 
 CREATE FUNCTION outbox.repair_expired_leases(batch_size integer DEFAULT 100, worker_id text DEFAULT 'outbox repair', queues text[] DEFAULT NULL)
 RETURNS TABLE (outbox_id uuid, attempt_no integer, state outbox.attempt_state, lost_by text)
@@ -608,19 +617,21 @@ Errors: P7004 unknown queue; 22004 and 22023 bad arguments. Locks: the rows it r
 CREATE FUNCTION outbox.create_queue(queue text, max_attempts integer DEFAULT 20, lease interval DEFAULT '30 seconds',
 	backoff_base interval DEFAULT '1 second', backoff_cap interval DEFAULT '15 minutes', backoff_jitter real DEFAULT 0.2,
 	repair_delay interval DEFAULT '1 second', ordering text DEFAULT 'none', on_dead_head text DEFAULT 'continue',
-	validator text DEFAULT NULL, paused boolean DEFAULT false, max_in_flight integer DEFAULT NULL, payload_kind text DEFAULT 'object')
+	validator text DEFAULT NULL, paused boolean DEFAULT false, max_in_flight integer DEFAULT NULL, payload_kind text DEFAULT 'object',
+	max_releases integer DEFAULT NULL)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_create_queue';
 COMMENT ON FUNCTION outbox.create_queue IS
-$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts: NULL = no ceiling. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each enqueue into the queue, but not a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again.
+$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts, max_releases: NULL = no ceiling. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each enqueue into the queue, but not a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again.
 Errors: 42710 it exists; 22004 and 22023 bad arguments; 0A000 ordering fifo, on_dead_head block and max_in_flight in this version; 42883 and 42501 a validator that does not exist, or that the caller does not own. Locks and cost: one row.$$;
 
 CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, lease interval DEFAULT NULL,
 	backoff_base interval DEFAULT NULL, backoff_cap interval DEFAULT NULL, backoff_jitter real DEFAULT NULL,
 	repair_delay interval DEFAULT NULL, ordering text DEFAULT NULL, on_dead_head text DEFAULT NULL,
-	validator text DEFAULT NULL, paused boolean DEFAULT NULL, max_in_flight integer DEFAULT NULL, payload_kind text DEFAULT NULL)
+	validator text DEFAULT NULL, paused boolean DEFAULT NULL, max_in_flight integer DEFAULT NULL, payload_kind text DEFAULT NULL,
+	max_releases integer DEFAULT -1)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_alter_queue';
 COMMENT ON FUNCTION outbox.alter_queue IS
-$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts: -1 keeps, NULL = no ceiling. validator: the empty string removes it.
+$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts, max_releases: -1 keeps, NULL = no ceiling. validator: the empty string removes it.
 Errors: P7004 unknown queue; 22004, 22023, 0A000, 42883 and 42501 as create_queue. Locks: waits for another change of the same queue. Cost: one row.$$;
 
 CREATE FUNCTION outbox.drop_queue(queue text)
@@ -773,7 +784,7 @@ COMMENT ON COLUMN outbox.dead_letters.partition_key IS 'its partition key';
 COMMENT ON COLUMN outbox.dead_letters.sequence_id IS 'its number, or NULL';
 COMMENT ON COLUMN outbox.dead_letters.created_at IS 'when it was enqueued';
 COMMENT ON COLUMN outbox.dead_letters.died_at IS 'when its terminal attempt was written';
-COMMENT ON COLUMN outbox.dead_letters.error_code IS 'why: the worker''s code, or RETRIES_EXHAUSTED, LEASE_EXPIRED, CANCELLED';
+COMMENT ON COLUMN outbox.dead_letters.error_code IS 'why: the worker''s code, or RETRIES_EXHAUSTED, RELEASES_EXHAUSTED, LEASE_EXPIRED, LEASE_BROKEN, CANCELLED';
 COMMENT ON COLUMN outbox.dead_letters.error_message IS 'why, in words';
 COMMENT ON COLUMN outbox.dead_letters.response_code IS 'the receiver''s last answer';
 COMMENT ON COLUMN outbox.dead_letters.attempts IS 'ledger rows it has';
@@ -796,15 +807,15 @@ CREATE VIEW outbox.operational_status AS
 			WHEN p.next_attempt_at > p.now THEN 'scheduled'
 			ELSE 'due'
 		END AS state,
-		p.attempt_count, p.max_attempts, p.next_attempt_at, p.created_at,
+		p.attempt_count, p.max_attempts, p.release_count, p.next_attempt_at, p.created_at,
 		p.claimed_by, p.claimed_at, p.lease_expires_at,
 		CASE WHEN pg_catalog.isfinite(p.claimed_at) THEN extract(epoch FROM p.now - p.claimed_at)::double precision END AS lease_age_seconds,
 		CASE WHEN pg_catalog.isfinite(p.next_attempt_at) THEN p.next_attempt_at - p.now END AS time_to_due,
 		(p.a).attempt_no AS last_attempt_no, (p.a).state AS last_attempt_state,
 		(p.a).error_code AS last_error_code, (p.a).error_message AS last_error_message, (p.a).created_at AS last_attempt_at
 	FROM (
-		SELECT p.outbox_id, p.queue, p.priority, p.partition_key, p.sequence_id, p.attempt_count, p.max_attempts, p.next_attempt_at,
-			p.created_at, p.claimed_by, p.claimed_at, p.lease_expires_at, pg_catalog.clock_timestamp() AS now,
+		SELECT p.outbox_id, p.queue, p.priority, p.partition_key, p.sequence_id, p.attempt_count, p.max_attempts, p.release_count,
+			p.next_attempt_at, p.created_at, p.claimed_by, p.claimed_at, p.lease_expires_at, pg_catalog.clock_timestamp() AS now,
 			outbox.last_attempt(p.outbox_id) AS a
 		FROM outbox.pending p) p;
 COMMENT ON VIEW outbox.operational_status IS 'One row for each pending message: derived state (due, scheduled, leased, expired), its lease, its schedule and its last attempt. Costs one look-up a row read if a column of the last attempt is asked for: filter it.';
@@ -816,6 +827,7 @@ COMMENT ON COLUMN outbox.operational_status.sequence_id IS 'its number, or NULL'
 COMMENT ON COLUMN outbox.operational_status.state IS 'due, scheduled, leased or expired, by the wall clock';
 COMMENT ON COLUMN outbox.operational_status.attempt_count IS 'attempts in the ledger, as cached';
 COMMENT ON COLUMN outbox.operational_status.max_attempts IS 'ceiling of this message; NULL = the queue''s';
+COMMENT ON COLUMN outbox.operational_status.release_count IS 'how often it was released untried, since a release last counted as a try';
 COMMENT ON COLUMN outbox.operational_status.next_attempt_at IS 'not claimed before';
 COMMENT ON COLUMN outbox.operational_status.created_at IS 'when it was enqueued';
 COMMENT ON COLUMN outbox.operational_status.claimed_by IS 'the worker that holds it';
@@ -861,7 +873,7 @@ COMMENT ON COLUMN outbox.status.counted_at IS 'when the worker counted the queue
 CREATE FUNCTION outbox.queue_stats()
 RETURNS TABLE (queue text, enqueued bigint, duplicates bigint, claim_batches bigint, claimed bigint, dispatched bigint,
 	failed bigint, retryable bigint, zombie_requeue bigint, leases_lost bigint, repaired bigint,
-	cancelled bigint, notified bigint, optimistic bigint, optimistic_delivered bigint, optimistic_retried bigint,
+	cancelled bigint, released bigint, notified bigint, optimistic bigint, optimistic_delivered bigint, optimistic_retried bigint,
 	optimistic_failed bigint, optimistic_lost bigint, latency_sum_ms bigint,
 	latency_histogram bigint[], wakeup_delay_sum_us bigint, wakeup_delay_histogram bigint[], stats_reset timestamptz)
 LANGUAGE c VOLATILE PARALLEL SAFE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_queue_stats';
@@ -882,6 +894,7 @@ CREATE VIEW outbox.stats AS
 		coalesce(s.leases_lost, 0) AS leases_lost,
 		coalesce(s.repaired, 0) AS repaired,
 		coalesce(s.cancelled, 0) AS cancelled,
+		coalesce(s.released, 0) AS released,
 		coalesce(s.notified, 0) AS notified,
 		coalesce(s.optimistic, 0) AS optimistic,
 		coalesce(s.optimistic_delivered, 0) AS optimistic_delivered,
@@ -907,6 +920,7 @@ COMMENT ON COLUMN outbox.stats.zombie_requeue IS 'attempts recorded as ZOMBIE_RE
 COMMENT ON COLUMN outbox.stats.leases_lost IS 'leases that expired and were recorded';
 COMMENT ON COLUMN outbox.stats.repaired IS 'of these, those that repair found: the background worker, repair_expired_leases or maintain';
 COMMENT ON COLUMN outbox.stats.cancelled IS 'messages cancelled';
+COMMENT ON COLUMN outbox.stats.released IS 'leases released by their workers, those that counted as a try included';
 COMMENT ON COLUMN outbox.stats.notified IS 'notifications that the background worker sent';
 COMMENT ON COLUMN outbox.stats.optimistic IS 'messages born leased, by enqueue_and_claim';
 COMMENT ON COLUMN outbox.stats.optimistic_delivered IS 'of these, delivered under that lease';
@@ -992,6 +1006,7 @@ BEGIN ATOMIC
 			('lease_repairs_total', 'counter', 'Expired leases that repair took back.', ARRAY[c.l || c.repaired]),
 			('leases_lost_total', 'counter', 'Leases that expired and were recorded.', ARRAY[c.l || c.leases_lost]),
 			('cancelled_total', 'counter', 'Messages cancelled.', ARRAY[c.l || c.cancelled]),
+			('released_total', 'counter', 'Leases released by their workers.', ARRAY[c.l || c.released]),
 			('notify_wakeups_total', 'counter', 'Notifications sent by the background worker.', ARRAY[c.l || c.notified]),
 			('optimistic_sends_total', 'counter', 'Messages born leased to their producer, by enqueue_and_claim.', ARRAY[c.l || c.optimistic]),
 			('optimistic_outcomes_total', 'counter', 'What became of the leases that messages were born with, by outcome.',

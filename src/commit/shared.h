@@ -29,6 +29,7 @@ enum class Counter {
 	leases_lost,
 	repaired,
 	cancelled,
+	released,
 	notified,
 	optimistic,
 	optimistic_delivered,

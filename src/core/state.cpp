@@ -24,6 +24,8 @@ const Transition transitions[] = {
 
 	{State::leased, Event::renew, false, State::leased, Record::nothing},
 	{State::leased, Event::release, false, State::pending, Record::nothing},
+	{State::leased, Event::release_exhausted, false, State::pending, Record::retryable},
+	{State::leased, Event::release_exhausted, true, State::failed, Record::failed},
 	{State::leased, Event::complete_dispatched, false, State::dispatched, Record::dispatched},
 	{State::leased, Event::complete_failed, false, State::failed, Record::failed},
 	{State::leased, Event::complete_retryable, false, State::pending, Record::retryable},
@@ -93,6 +95,8 @@ name(Event event) noexcept
 			return "renew";
 		case Event::release:
 			return "release";
+		case Event::release_exhausted:
+			return "release_exhausted";
 		case Event::complete_dispatched:
 			return "complete_dispatched";
 		case Event::complete_failed:

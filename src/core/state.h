@@ -19,6 +19,7 @@ enum class Event {
 	claim,
 	renew,
 	release,
+	release_exhausted, // a release beyond the queue's max_releases, which counts as a try
 	complete_dispatched,
 	complete_failed,
 	complete_retryable,

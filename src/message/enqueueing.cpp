@@ -163,6 +163,7 @@ fill_pending(Call *call, const Queue *queue, Table *table, TupleTableSlot *row, 
 		set(table, row, max_attempts, Int32GetDatum(message->max_attempts));
 	set(table, row, next_attempt_at, TimestampTzGetDatum(message->due_at));
 	set(table, row, created_at, TimestampTzGetDatum(call->now));
+	set(table, row, release_count, Int32GetDatum(0));
 	if (message->leased_to == nullptr)
 		return;
 	set_text(table, row, claimed_by, message->leased_to);

@@ -56,6 +56,10 @@ loss_recorded(const Recorded &recorded)
 	if (recorded.broken)
 		return {psprintf("An operator broke the lease, and it was recorded as attempt %d.", recorded.attempt_no),
 				"Do not report this try again."};
+	if (recorded.released)
+		return {psprintf("It was released once more than max_releases allows, which was recorded as attempt %d (%s).",
+						 recorded.attempt_no, core::name(recorded.state)),
+				"Do not report this try again."};
 	if (recorded.state == core::Record::zombie_requeue)
 		return {
 			psprintf("The lease expired and was recorded as attempt %d under this very token.", recorded.attempt_no),

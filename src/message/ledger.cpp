@@ -15,6 +15,7 @@ const char cancelled_code[] = "CANCELLED";
 const char broken_code[] = "LEASE_BROKEN";
 const char expired_code[] = "LEASE_EXPIRED";
 const char exhausted_code[] = "RETRIES_EXHAUSTED";
+const char released_code[] = "RELEASES_EXHAUSTED";
 
 namespace {
 
@@ -170,8 +171,11 @@ find_attempt(Call *call, const core::Uuid &id, const Meant &is_meant)
 		recorded.attempt_no = attempt_no_in(leaf, probe->slot);
 		recorded.state = found;
 		code = leaf->get(probe->slot, error_code, &isnull);
-		recorded.cancelled = !isnull && strcmp(TextDatumGetCString(code), cancelled_code) == 0;
-		recorded.broken = !isnull && strcmp(TextDatumGetCString(code), broken_code) == 0;
+		if (isnull)
+			continue;
+		recorded.cancelled = strcmp(TextDatumGetCString(code), cancelled_code) == 0;
+		recorded.broken = strcmp(TextDatumGetCString(code), broken_code) == 0;
+		recorded.released = strcmp(TextDatumGetCString(code), released_code) == 0;
 	}
 	rest_probe(probe);
 	return recorded;

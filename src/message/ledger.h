@@ -53,6 +53,7 @@ struct Recorded {
 	core::Record state;
 	bool cancelled; // not by the worker: an operator ended the message
 	bool broken;    // an operator broke the lease
+	bool released;  // a release that counted as a try
 };
 Recorded recorded_under(Call *call, const core::Uuid &id, const core::Uuid &token);
 
@@ -64,6 +65,7 @@ extern const char cancelled_code[];
 extern const char broken_code[];
 extern const char expired_code[];
 extern const char exhausted_code[];
+extern const char released_code[];
 
 void append(Call *call, Attempt *const *attempts, int count);
 

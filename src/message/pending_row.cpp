@@ -48,6 +48,7 @@ load(Table *table, TupleTableSlot *slot, MemoryContext context)
 	row->claimable_at =
 		claimable_at(row->next_attempt_at, !is_null(lease_expires_at), DatumGetTimestampTz(value(lease_expires_at)));
 	row->created_at = DatumGetTimestampTz(value(created_at));
+	row->release_count = DatumGetInt32(value(release_count));
 	row->leased = !is_null(lease_token) && !is_null(claimed_by) && !is_null(claimed_at) && !is_null(lease_expires_at);
 	if (row->leased)
 	{
@@ -144,6 +145,7 @@ store(Call *call, PendingRow *row, Wait wait)
 	set(table, slot, priority, Int16GetDatum(static_cast<int16>(row->priority)));
 	set(table, slot, attempt_count, Int32GetDatum(row->attempt_count));
 	set(table, slot, next_attempt_at, TimestampTzGetDatum(row->next_attempt_at));
+	set(table, slot, release_count, Int32GetDatum(row->release_count));
 	if (row->leased)
 	{
 		set(table, slot, claimed_by, PointerGetDatum(row->claimed_by));

@@ -28,6 +28,7 @@ struct PendingRow {
 	TimestampTz claimed_at;
 	core::Uuid lease_token;
 	TimestampTz lease_expires_at;
+	int release_count;        // since one last counted as a try
 	TimestampTz claimable_at; // as it was loaded: where it stands in the index pending_due
 };
 

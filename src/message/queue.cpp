@@ -38,6 +38,9 @@ decode(Table *table, TupleTableSlot *slot)
 	};
 
 	queue->max_attempts = isnull ? 0 : DatumGetInt32(max_attempts);
+	queue->max_releases = DatumGetInt32(table->get(slot, queues_col::max_releases, &isnull));
+	if (isnull)
+		queue->max_releases = -1;
 	queue->name = DatumGetTextPCopy(table->get(slot, queues_col::queue, &isnull));
 	queue->lease_us = us(queues_col::lease);
 	queue->backoff_base_us = us(queues_col::backoff_base);

@@ -19,6 +19,7 @@ struct Queue {
 	text *validator; // nullptr = none
 	text *validator_owner;
 	int max_attempts; // 0 = no ceiling
+	int max_releases; // -1 = no ceiling
 	int64 lease_us;
 	int64 backoff_base_us;
 	int64 backoff_cap_us;

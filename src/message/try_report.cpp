@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "server/errors.h"
+#include "commit/transaction.h"
 #include "rows/batch.h"
 #include "rows/id_walk.h"
 #include "message/lease.h"
@@ -16,9 +17,11 @@ namespace {
 constexpr int chunk_size = 500;
 
 core::Event
-event_of(core::Record state)
+event_of(const TryReport *report)
 {
-	switch (state)
+	if (report->is_release)
+		return core::Event::release_exhausted;
+	switch (report->state)
 	{
 		case core::Record::dispatched:
 			return core::Event::complete_dispatched;
@@ -44,9 +47,17 @@ make_attempt(const TryReport *report, const PendingRow *row, int attempt_no, con
 int64
 retry_delay_us(const TryReport *report, const PendingRow *row, const Queue *queue, int attempt_no)
 {
-	if (report->has_delay)
-		return report->delay_us;
-	return queue != nullptr ? queue_backoff_us(queue, attempt_no, &row->id) : 0;
+	int64 backoff = queue != nullptr ? queue_backoff_us(queue, attempt_no, &row->id) : 0;
+
+	if (report->is_release)
+		return Max(report->delay_us, backoff);
+	return report->has_delay ? report->delay_us : backoff;
+}
+
+Wait
+patience(const TryReport *report)
+{
+	return report->is_release ? Wait::never : Wait::for_row;
 }
 
 // Changes the row as the transition says. The attempt is appended by the caller.
@@ -55,12 +66,14 @@ change_pending(Call *call, TryReport *report, PendingRow *row, const Queue *queu
 			   int attempt_no)
 {
 	if (transition.to != core::State::pending)
-		return remove(call, row, Wait::for_row);
+		return remove(call, row, patience(report));
 	report->next_attempt_at = later_or_last(GetCurrentTimestamp(), retry_delay_us(report, row, queue, attempt_no));
 	clear_lease(row);
 	count_attempt(row, attempt_no);
 	row->next_attempt_at = report->next_attempt_at;
-	return store(call, row, Wait::for_row);
+	if (report->is_release)
+		row->release_count = 0;
+	return store(call, row, patience(report));
 }
 
 void
@@ -113,7 +126,10 @@ settle(Call *call, TryReport *report, const text *worker, bool raise)
 			return at_once;
 		}
 		before = report->has_before ? report->before : tried(call, report->id);
-		if (check_not_ended(call, holding.row, before, Wait::for_row, sqlstate) != Changed::done)
+		changed = check_not_ended(call, holding.row, before, patience(report), sqlstate);
+		if (changed == Changed::busy)
+			report->error = ERRCODE_LOCK_NOT_AVAILABLE;
+		else if (changed == Changed::outdated)
 			continue;
 		if (report->error == 0)
 			attempt_no = next_attempt_no(before, report->id, sqlstate);
@@ -125,7 +141,7 @@ settle(Call *call, TryReport *report, const text *worker, bool raise)
 			at_ceiling = reaches_ceiling(queue, holding.row->max_attempts, attempt_no);
 		}
 
-		const core::Transition &transition = expect(core::State::leased, event_of(report->state), at_ceiling);
+		const core::Transition &transition = expect(core::State::leased, event_of(report), at_ceiling);
 
 		// Made first: it names the lease, which the change may clear.
 		attempt = make_attempt(report, holding.row, attempt_no, transition);
@@ -136,6 +152,13 @@ settle(Call *call, TryReport *report, const text *worker, bool raise)
 			report->attempt_no = report->attempt->attempt_no;
 			report->recorded = report->attempt->state;
 			report->rescheduled = transition.to == core::State::pending;
+			if (report->is_release)
+				note_count(holding.row->queue, Counter::released);
+			return at_once;
+		}
+		if (changed == Changed::busy)
+		{
+			report->error = ERRCODE_LOCK_NOT_AVAILABLE;
 			return at_once;
 		}
 	}

@@ -27,7 +27,8 @@ struct TryReport {
 	Details details;
 	bool has_delay;
 	int64 delay_us;
-	int bad; // SQLSTATE of an argument; 0 = none
+	bool is_release; // beyond max_releases: recorded without waiting for the row
+	int bad;         // SQLSTATE of an argument; 0 = none
 
 	// foreseen: read ahead of its turn
 	PendingRow *row; // or nullptr

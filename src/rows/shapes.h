@@ -22,7 +22,8 @@ enum {
 	max_in_flight,
 	created_at,
 	validator_owner,
-	payload_kind
+	payload_kind,
+	max_releases
 };
 }
 namespace messages_col {
@@ -79,7 +80,8 @@ enum {
 	claimed_by,
 	claimed_at,
 	lease_token,
-	lease_expires_at
+	lease_expires_at,
+	release_count
 };
 }
 namespace idempotency_keys_col {

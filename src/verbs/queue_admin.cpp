@@ -19,12 +19,20 @@ namespace outbox {
 namespace {
 
 constexpr int longest_name = NAMEDATALEN - 1;
-constexpr int keep_max_attempts = -1;
 
-// The settings stand in the arguments in the order of the table's columns.
+// Where NULL means none, this keeps the setting.
+constexpr int keep = -1;
+
 constexpr int settings[] = {queues_col::lease,          queues_col::backoff_base, queues_col::backoff_cap,
 							queues_col::backoff_jitter, queues_col::repair_delay, queues_col::ordering,
-							queues_col::on_dead_head,   queues_col::paused};
+							queues_col::on_dead_head,   queues_col::paused,       queues_col::payload_kind};
+
+// The arguments stand as the table's columns do, but for those that are no argument.
+constexpr int
+argument_of(int column)
+{
+	return column - (column > queues_col::created_at) - (column > queues_col::validator_owner);
+}
 
 text *
 queue_argument(FunctionCallInfo fcinfo)
@@ -84,22 +92,29 @@ check_setting(int column, Datum value)
 		case on_dead_head:
 			check_choice(value, name, "continue", "continue", "block");
 			break;
+		case payload_kind:
+			check_choice(value, name, "object", "any", nullptr);
+			break;
 		default:
 			break;
 	}
 }
 
-// Behind the arguments that stand as the columns do. NULL as in put_settings.
+// A ceiling of at least `least`. NULL means none.
 void
-put_payload_kind(FunctionCallInfo fcinfo, Table *table, TupleTableSlot *row, bool keep_absent)
+put_ceiling(FunctionCallInfo fcinfo, int column, int least, Table *table, TupleTableSlot *row, bool keep_absent)
 {
-	constexpr int argument = queues_col::max_in_flight + 1;
-	const char *name = queues_shape.columns[queues_col::payload_kind].name;
+	int argument = argument_of(column);
 
-	if (keep_absent && PG_ARGISNULL(argument))
+	if (PG_ARGISNULL(argument))
+	{
+		set_null(table, row, column);
 		return;
-	check_choice(required_datum(fcinfo, argument, name), name, "object", "any", nullptr);
-	set(table, row, queues_col::payload_kind, PG_GETARG_DATUM(argument));
+	}
+	if (keep_absent && PG_GETARG_INT32(argument) == keep)
+		return;
+	check_at_least(PG_GETARG_INT32(argument), least, queues_shape.columns[column].name);
+	set(table, row, column, PG_GETARG_DATUM(argument));
 }
 
 void
@@ -135,24 +150,18 @@ put_validator(FunctionCallInfo fcinfo, const text *owner, Table *table, TupleTab
 void
 put_settings(FunctionCallInfo fcinfo, const text *owner, Table *table, TupleTableSlot *row, bool keep_absent)
 {
-	int max_attempts = PG_ARGISNULL(queues_col::max_attempts) ? 0 : PG_GETARG_INT32(queues_col::max_attempts);
-
-	if (PG_ARGISNULL(queues_col::max_attempts))
-		set_null(table, row, queues_col::max_attempts);
-	else if (!keep_absent || max_attempts != keep_max_attempts)
-	{
-		check_at_least(max_attempts, 1, "max_attempts");
-		set(table, row, queues_col::max_attempts, Int32GetDatum(max_attempts));
-	}
+	put_ceiling(fcinfo, queues_col::max_attempts, 1, table, row, keep_absent);
+	put_ceiling(fcinfo, queues_col::max_releases, 0, table, row, keep_absent);
 	for (int column : settings)
 	{
-		if (keep_absent && PG_ARGISNULL(column))
+		int argument = argument_of(column);
+
+		if (keep_absent && PG_ARGISNULL(argument))
 			continue;
-		check_setting(column, required_datum(fcinfo, column, queues_shape.columns[column].name));
-		set(table, row, column, PG_GETARG_DATUM(column));
+		check_setting(column, required_datum(fcinfo, argument, queues_shape.columns[column].name));
+		set(table, row, column, PG_GETARG_DATUM(argument));
 	}
 	put_validator(fcinfo, owner, table, row, keep_absent);
-	put_payload_kind(fcinfo, table, row, keep_absent);
 	refuse_what_is_not_there_yet(fcinfo);
 }
 

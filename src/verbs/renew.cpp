@@ -1,14 +1,19 @@
 // renew, release: a worker extends its leases, or returns them untried.
 //
 // Guarantees: each item is fenced like a completion. They never wait: a row
-// that another transaction holds is answered with 55P03. The ledger does not change.
-// They differ only in the change of the row and share everything else.
+// that another transaction holds is answered with 55P03. The ledger does not change, but for releases
+// beyond the queue's max_releases: each of these is a try, and leaves one attempt.
+//
+// Shape: they differ in the change of the row and share everything else. A release that counts as a try is left
+// by the pass that changes rows, and then reported as one.
 
 #include "server/args.h"
 #include "server/errors.h"
 #include "rows/batch.h"
 #include "message/lease.h"
 #include "message/queue.h"
+#include "message/try_report.h"
+#include "commit/transaction.h"
 
 namespace outbox {
 
@@ -17,14 +22,16 @@ namespace {
 struct Items {
 	ArrayArg ids;
 	ArrayArg tokens;
-	int *errors; // SQLSTATEs; 0 = none
-	TimestampTz *times;
+	int *errors;        // SQLSTATEs; 0 = none
+	TimestampTz *times; // 0 = the message has ended
+	bool *left;         // by change()
+	bool are_released;  // rather than renewed
 };
 
 Items
 items_argument(FunctionCallInfo fcinfo)
 {
-	Items items;
+	Items items = {};
 	Size count;
 
 	items.ids = required_array(fcinfo, 1, "outbox_ids");
@@ -34,29 +41,36 @@ items_argument(FunctionCallInfo fcinfo)
 	count = static_cast<Size>(Max(items.ids.count, 1));
 	items.errors = static_cast<int *>(palloc0(sizeof(int) * count));
 	items.times = static_cast<TimestampTz *>(palloc0(sizeof(TimestampTz) * count));
+	items.left = static_cast<bool *>(palloc0(sizeof(bool) * count));
 	return items;
 }
 
-// Changes and stores the row if the lease is held, and looks again whenever the row moved. Returns
-// the SQLSTATE of a refusal, or 0.
+// Changes and stores the row if the lease is held and change(call, row, time) is true, and looks again whenever the
+// row moved. Returns the SQLSTATE of a refusal, or 0.
 template <typename Change>
 int
-apply_to_lease(Call *call, const core::Uuid &id, const core::Uuid &token, const text *worker, const Change &change)
+apply_to_item(Call *call, Items *items, int i, const text *worker, const Change &change)
 {
 	for (;;)
 	{
-		Holding holding = look_at_lease(call, id, token, worker);
+		Holding holding = look_at_lease(call, to_uuid(items->ids.items[i]), to_uuid(items->tokens.items[i]), worker);
 		Changed changed;
 
 		CHECK_FOR_INTERRUPTS();
 		if (holding.held != Held::yes)
 			return ERRCODE_OUTBOX_LEASE_LOST;
-		change(holding.row);
+		items->left[i] = !change(call, holding.row, &items->times[i]);
+		if (items->left[i])
+			return 0;
 		changed = store(call, holding.row, Wait::never);
 		if (changed == Changed::busy)
 			return ERRCODE_LOCK_NOT_AVAILABLE;
-		if (changed == Changed::done)
-			return 0;
+		if (changed == Changed::outdated)
+			continue;
+		if (items->are_released)
+			note_count(holding.row->queue, Counter::released);
+		CommandCounterIncrement(); // the same lease may come twice in one call
+		return 0;
 	}
 }
 
@@ -66,26 +80,26 @@ apply_to_items(Call *call, Items *items, int first, int count, const text *worke
 {
 	for (int i = first; i < first + count; i++)
 	{
-		if (items->ids.is_null(i) || items->tokens.is_null(i))
-		{
-			items->errors[i] = ERRCODE_NULL_VALUE_NOT_ALLOWED;
-			continue;
-		}
-		items->errors[i] = apply_to_lease(call, to_uuid(items->ids.items[i]), to_uuid(items->tokens.items[i]), worker,
-										  [&](PendingRow *held) { items->times[i] = change(call, held); });
-		if (items->errors[i] == 0)
-			CommandCounterIncrement(); // the same lease may come twice in one call
+		items->left[i] = false;
+		items->errors[i] = items->ids.is_null(i) || items->tokens.is_null(i)
+							   ? ERRCODE_NULL_VALUE_NOT_ALLOWED
+							   : apply_to_item(call, items, i, worker, change);
 	}
 }
 
 template <typename Change>
 void
-put_items(FunctionCallInfo fcinfo, Call *call, Items *items, const text *worker, const Change &change)
+change_items(Call *call, Items *items, const text *worker, const Change &change)
 {
 	each_item(
 		call, items->ids.count, has_foreign_parts(pending(call)),
 		[&](Call *inner, int first, int n) { apply_to_items(inner, items, first, n, worker, change); },
 		[&](int i, ErrorData *error) { items->errors[i] = error->sqlerrcode; });
+}
+
+void
+put_items(FunctionCallInfo fcinfo, const Items *items)
+{
 	for (int i = 0; i < items->ids.count; i++)
 	{
 		Datum values[3];
@@ -93,11 +107,48 @@ put_items(FunctionCallInfo fcinfo, Call *call, Items *items, const text *worker,
 
 		nulls[0] = items->ids.is_null(i);
 		values[0] = nulls[0] ? 0 : items->ids.items[i];
-		nulls[1] = items->errors[i] != 0;
+		nulls[1] = items->errors[i] != 0 || items->times[i] == 0;
 		values[1] = TimestampTzGetDatum(items->times[i]);
 		values[2] = error_datum(items->errors[i], &nulls[2]);
 		put_result(fcinfo, values, nulls);
 	}
+}
+
+bool
+may_release_untried(const Queue *queue, const PendingRow *row)
+{
+	return queue == nullptr || queue->max_releases < 0 || row->release_count < queue->max_releases;
+}
+
+// Reports those that were left.
+void
+count_releases(Call *call, Items *items, const text *worker, int64 delay_us)
+{
+	TryReport *reports =
+		static_cast<TryReport *>(palloc0(sizeof(TryReport) * static_cast<Size>(Max(items->ids.count, 1))));
+	int n = 0;
+
+	for (int i = 0; i < items->ids.count; i++)
+		if (items->left[i])
+		{
+			TryReport *report = &reports[n++];
+
+			report->id = to_uuid(items->ids.items[i]);
+			report->token = to_uuid(items->tokens.items[i]);
+			report->has_state = true;
+			report->state = core::Record::retryable;
+			report->details.error_code = cstring_to_text(released_code);
+			report->delay_us = delay_us;
+			report->is_release = true;
+		}
+	settle_tries(call, reports, n, worker);
+	for (int i = 0; i < items->ids.count; i++)
+		if (items->left[i])
+		{
+			items->errors[i] = reports->error;
+			items->times[i] = reports->rescheduled ? reports->next_attempt_at : 0;
+			reports++;
+		}
 }
 
 } // namespace
@@ -113,13 +164,15 @@ OUTBOX_FUNCTION(outbox_renew)
 	later(GetCurrentTimestamp(), lease_us, "lease");
 	begin_results(fcinfo);
 	begin_call(&call, "renew()");
-	put_items(fcinfo, &call, &items, worker, [&](Call *current, PendingRow *row) {
+	change_items(&call, &items, worker, [&](Call *current, PendingRow *row, TimestampTz *expires_at) {
 		int64 us = has_lease ? lease_us : queue_named(current, row->queue)->lease_us;
 
 		expect(core::State::leased, core::Event::renew, false);
 		row->lease_expires_at = Max(row->lease_expires_at, later_or_last(GetCurrentTimestamp(), us));
-		return row->lease_expires_at;
+		*expires_at = row->lease_expires_at;
+		return true;
 	});
+	put_items(fcinfo, &items);
 	end_call(&call);
 	return static_cast<Datum>(0);
 }
@@ -134,12 +187,19 @@ OUTBOX_FUNCTION(outbox_release)
 	later(GetCurrentTimestamp(), delay_us, "delay");
 	begin_results(fcinfo);
 	begin_call(&call, "release()");
-	put_items(fcinfo, &call, &items, worker, [&](Call *, PendingRow *row) {
+	items.are_released = true;
+	change_items(&call, &items, worker, [&](Call *current, PendingRow *row, TimestampTz *due_at) {
+		if (!may_release_untried(find_queue(current, row->queue), row))
+			return false;
 		expect(core::State::leased, core::Event::release, false);
 		clear_lease(row);
+		row->release_count += row->release_count < PG_INT32_MAX;
 		row->next_attempt_at = later_or_last(GetCurrentTimestamp(), delay_us);
-		return row->next_attempt_at;
+		*due_at = row->next_attempt_at;
+		return true;
 	});
+	count_releases(&call, &items, worker, delay_us);
+	put_items(fcinfo, &items);
 	end_call(&call);
 	return static_cast<Datum>(0);
 }

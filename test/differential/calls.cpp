@@ -564,6 +564,7 @@ add_settings(Random &random, Call &call, bool all)
 	maybe(15, "backoff_base", quoted(random.pick({"0", "1 hour", "1 day"})));
 	maybe(15, "backoff_cap", quoted(random.pick({"0", "5 hours", "1 mon"})));
 	maybe(15, "repair_delay", quoted(random.pick(delays)));
+	maybe(25, "max_releases", random.pick({"0", "1", "1", "2", "NULL"}));
 	if (all)
 		call.arguments.emplace_back("backoff_jitter", "0");
 }
@@ -785,6 +786,8 @@ constexpr Bad bad[] = {
 	{"create_queue", "payload_kind", "'array'"},
 	{"create_queue", "payload_kind", "NULL"},
 	{"alter_queue", "payload_kind", "''"},
+	{"create_queue", "max_releases", "-1"},
+	{"alter_queue", "max_releases", "-2"},
 	{"create_queue", "backoff_jitter", "1.5"},
 	{"create_queue", "backoff_jitter", "-0.1"},
 	{"create_queue", "backoff_jitter", "'NaN'"},
@@ -1027,10 +1030,10 @@ first_calls()
 	};
 	return {
 		make("alter_queue", queues[0], {{"max_attempts", "3"}, {"backoff_jitter", "0"}}),
-		make("create_queue", queues[1], {{"backoff_jitter", "0"}}),
+		make("create_queue", queues[1], {{"backoff_jitter", "0"}, {"max_releases", "1"}}),
 		make("create_queue", queues[2], {{"ordering", "'numbered'"}, {"backoff_jitter", "0"}}),
 		make("create_queue", queues[3], {{"ordering", "'numbered'"}, {"max_attempts", "2"}, {"backoff_jitter", "0"}}),
-		make("create_queue", queues[4], {{"backoff_jitter", "0.5"}, {"payload_kind", "'any'"}})};
+		make("create_queue", queues[4], {{"backoff_jitter", "0.5"}, {"payload_kind", "'any'"}, {"max_releases", "0"}})};
 }
 
 Move

@@ -19,11 +19,11 @@ struct View {
 constexpr View tables[] = {
 	{"pending",
 	 "outbox_id, queue, priority, partition_key, sequence_id, attempt_count, max_attempts, "
-	 "next_attempt_at, created_at, claimed_by, claimed_at, lease_token, lease_expires_at",
+	 "next_attempt_at, created_at, claimed_by, claimed_at, lease_token, lease_expires_at, release_count",
 	 "outbox_id", false},
 	{"queues",
 	 "queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, "
-	 "ordering, on_dead_head, validator, paused, max_in_flight, created_at, payload_kind",
+	 "ordering, on_dead_head, validator, paused, max_in_flight, created_at, payload_kind, max_releases",
 	 "queue", false},
 	{"sequences", "queue, partition_key, next_sequence_id", "queue, partition_key", false},
 	{"messages",
@@ -42,7 +42,8 @@ constexpr View views[] = {
 	 "outbox_id, queue, event_id, created_at, died_at, error_code, error_message, attempts, "
 	 "worker_id, recorded_by, replay_of",
 	 "outbox_id", false},
-	{"operational_status", "outbox_id, queue, state, last_attempt_no, last_attempt_state", "outbox_id", false},
+	{"operational_status", "outbox_id, queue, state, release_count, last_attempt_no, last_attempt_state", "outbox_id",
+	 false},
 	{"status",
 	 "queue, paused, pending_count, due_unleased_count, leased_count, expired_lease_count, "
 	 "scheduled_count, dead_count",

@@ -33,6 +33,7 @@ CREATE TABLE model.queues (
 	max_in_flight int,
 	created_at timestamptz NOT NULL,
 	payload_kind text NOT NULL,
+	max_releases int,
 	slack interval NOT NULL
 );
 
@@ -74,6 +75,7 @@ CREATE TABLE model.pending (
 	claimed_at timestamptz,
 	lease_token uuid,
 	lease_expires_at timestamptz,
+	release_count int NOT NULL DEFAULT 0,
 	slack interval NOT NULL,
 	UNIQUE (queue, partition_key, sequence_id),
 	CHECK (num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) IN (0, 4))
@@ -747,18 +749,31 @@ EXCEPTION WHEN OTHERS THEN
 	error := SQLSTATE;
 END $$;
 
+-- Given back untried; but a release beyond max_releases is a try, as RETRYABLE with the longer delay would be.
 CREATE FUNCTION model.release_one(worker_id text, id uuid, token uuid, delay interval, OUT due timestamptz, OUT error text)
 LANGUAGE plpgsql AS $$
 DECLARE
 	p model.pending;
+	q model.queues;
 BEGIN
 	PERFORM model.refuse_null(id IS NULL OR token IS NULL);
 	p := model.lock_lease(id, token, worker_id, false);
-	due := model.after(delay);
-	PERFORM model.unlease(p, 0, due);
+	q := model.known_queue(p.queue);
+	IF p.release_count >= q.max_releases THEN
+		SELECT c.next_attempt_at INTO due FROM model.complete(id, token, worker_id, 'RETRYABLE', error_code => 'RELEASES_EXHAUSTED',
+			retry_delay => greatest(delay, model.backoff(p.queue, model.attempts_of(id) + 1, id))) c;
+		UPDATE model.pending SET release_count = 0 WHERE outbox_id = id;
+	ELSE
+		due := model.after(delay);
+		PERFORM model.unlease(p, 0, due);
+		UPDATE model.pending SET release_count = release_count + 1 WHERE outbox_id = id;
+	END IF;
 EXCEPTION WHEN OTHERS THEN
 	error := SQLSTATE;
 	due := NULL;
+	IF SQLSTATE = 'P7001' THEN
+		PERFORM FROM model.pending x WHERE x.outbox_id = id FOR UPDATE;		-- as in complete_batch
+	END IF;
 END $$;
 
 CREATE FUNCTION model.renew(worker_id text, outbox_ids uuid[], lease_tokens uuid[], lease interval = NULL)
@@ -816,13 +831,15 @@ END $$;
 ---------------------------------------------------------------- operator
 
 CREATE FUNCTION model.check_settings(max_attempts int, lease interval, backoff_base interval, backoff_cap interval,
-	backoff_jitter real, repair_delay interval, ordering text, on_dead_head text, validator text, max_in_flight int)
+	backoff_jitter real, repair_delay interval, ordering text, on_dead_head text, validator text, max_in_flight int,
+	payload_kind text, max_releases int)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM model.refuse_bad(model.too_long(greatest(lease, backoff_base, backoff_cap, repair_delay)));
 	PERFORM model.refuse_bad(max_attempts < 1 OR lease <= '0' OR backoff_base < '0' OR backoff_cap < '0'
 		OR repair_delay < '0' OR backoff_jitter NOT BETWEEN 0 AND 1
-		OR ordering NOT IN ('none', 'numbered', 'fifo') OR on_dead_head NOT IN ('continue', 'block'));
+		OR ordering NOT IN ('none', 'numbered', 'fifo') OR on_dead_head NOT IN ('continue', 'block')
+		OR payload_kind NOT IN ('object', 'any') OR max_releases < 0);
 	-- No database of this test has a function that could be one.
 	IF validator <> '' THEN
 		PERFORM model.refuse('42883', 'no such validator');
@@ -835,35 +852,35 @@ END $$;
 CREATE FUNCTION model.create_queue(queue text, max_attempts int = 20, lease interval = '30 seconds',
 	backoff_base interval = '1 second', backoff_cap interval = '15 minutes', backoff_jitter real = 0.2,
 	repair_delay interval = '1 second', ordering text = 'none', on_dead_head text = 'continue',
-	validator text = NULL, paused boolean = false, max_in_flight int = NULL, payload_kind text = 'object')
+	validator text = NULL, paused boolean = false, max_in_flight int = NULL, payload_kind text = 'object',
+	max_releases int = NULL)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM model.refuse_null(num_nulls(queue, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering,
 		on_dead_head, paused, payload_kind) > 0);
-	PERFORM model.refuse_bad(payload_kind NOT IN ('object', 'any'));
 	PERFORM model.refuse_bad(octet_length(queue) NOT BETWEEN 1 AND 63);
 	PERFORM model.check_settings(max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering,
-		on_dead_head, validator, max_in_flight);
+		on_dead_head, validator, max_in_flight, payload_kind, max_releases);
 	INSERT INTO model.queues VALUES (queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay,
-		ordering, on_dead_head, validator, paused, max_in_flight, model.clock(), payload_kind) ON CONFLICT DO NOTHING;
+		ordering, on_dead_head, validator, paused, max_in_flight, model.clock(), payload_kind, max_releases) ON CONFLICT DO NOTHING;
 	IF NOT FOUND THEN PERFORM model.refuse('42710', 'it exists'); END IF;
 END $$;
 
--- NULL keeps a setting; max_attempts: -1 keeps it, NULL = no ceiling.
+-- NULL keeps a setting; max_attempts, max_releases: -1 keeps it, NULL = no ceiling.
 CREATE FUNCTION model.alter_queue(queue text, max_attempts int = -1, lease interval = NULL, backoff_base interval = NULL,
 	backoff_cap interval = NULL, backoff_jitter real = NULL, repair_delay interval = NULL, ordering text = NULL,
 	on_dead_head text = NULL, validator text = NULL, paused boolean = NULL, max_in_flight int = NULL,
-	payload_kind text = NULL)
+	payload_kind text = NULL, max_releases int = -1)
 RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 BEGIN
 	PERFORM model.refuse_null(queue IS NULL);
 	PERFORM model.known_queue(queue);
-	PERFORM model.refuse_bad(payload_kind NOT IN ('object', 'any'));
 	PERFORM model.check_settings(nullif(max_attempts, -1), lease, backoff_base, backoff_cap, backoff_jitter, repair_delay,
-		ordering, on_dead_head, validator, max_in_flight);
+		ordering, on_dead_head, validator, max_in_flight, payload_kind, nullif(max_releases, -1));
 	UPDATE model.queues q SET
 		max_attempts = CASE max_attempts WHEN -1 THEN q.max_attempts ELSE max_attempts END,
+		max_releases = CASE max_releases WHEN -1 THEN q.max_releases ELSE max_releases END,
 		lease = coalesce(lease, q.lease), backoff_base = coalesce(backoff_base, q.backoff_base),
 		backoff_cap = coalesce(backoff_cap, q.backoff_cap), backoff_jitter = coalesce(backoff_jitter, q.backoff_jitter),
 		repair_delay = coalesce(repair_delay, q.repair_delay), ordering = coalesce(ordering, q.ordering),
@@ -961,7 +978,7 @@ CREATE VIEW model.operational_status AS
 			WHEN p.next_attempt_at > clock_timestamp() THEN 'scheduled'
 			ELSE 'due'
 		END AS state,
-		a.attempt_no AS last_attempt_no, a.state AS last_attempt_state, '0'::interval AS slack
+		p.release_count, a.attempt_no AS last_attempt_no, a.state AS last_attempt_state, '0'::interval AS slack
 	FROM model.pending p
 	LEFT JOIN model.attempts a ON a.outbox_id = p.outbox_id AND a.attempt_no = model.attempts_of(p.outbox_id);
 

@@ -39,7 +39,8 @@ SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.queues')$$, $$VALUES
 	('max_in_flight', 'integer', false, NULL),
 	('created_at', 'timestamp with time zone', true, 'clock_timestamp()'),
 	('validator_owner', 'text', false, NULL),
-	('payload_kind', 'text', true, '''object''::text')$$, 'columns of queues');
+	('payload_kind', 'text', true, '''object''::text'),
+	('max_releases', 'integer', false, NULL)$$, 'columns of queues');
 PREPARE messages_columns AS VALUES
 	('outbox_id', 'uuid', true, NULL),
 	('queue', 'text', true, NULL),
@@ -91,7 +92,8 @@ SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.pending')$$, $$VALUES
 	('claimed_by', 'text', false, NULL),
 	('claimed_at', 'timestamp with time zone', false, NULL),
 	('lease_token', 'uuid', false, NULL),
-	('lease_expires_at', 'timestamp with time zone', false, NULL)$$, 'columns of pending');
+	('lease_expires_at', 'timestamp with time zone', false, NULL),
+	('release_count', 'integer', true, '0')$$, 'columns of pending');
 SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.idempotency_keys')$$, $$VALUES
 	('digest', 'bytea', true, NULL),
 	('queue', 'text', true, NULL),
@@ -133,7 +135,7 @@ SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.dead_letters')$$,
 	('acknowledged_at', 'timestamp with time zone'), ('acknowledged_by', 'text'), ('reason', 'text')$$, 'columns of dead_letters');
 SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.operational_status')$$, $$VALUES
 	('outbox_id', 'uuid'), ('queue', 'text'), ('priority', 'smallint'), ('partition_key', 'text'), ('sequence_id', 'bigint'), ('state', 'text'),
-	('attempt_count', 'integer'), ('max_attempts', 'integer'), ('next_attempt_at', 'timestamp with time zone'), ('created_at', 'timestamp with time zone'),
+	('attempt_count', 'integer'), ('max_attempts', 'integer'), ('release_count', 'integer'), ('next_attempt_at', 'timestamp with time zone'), ('created_at', 'timestamp with time zone'),
 	('claimed_by', 'text'), ('claimed_at', 'timestamp with time zone'), ('lease_expires_at', 'timestamp with time zone'), ('lease_age_seconds', 'double precision'),
 	('time_to_due', 'interval'), ('last_attempt_no', 'integer'), ('last_attempt_state', 'outbox.attempt_state'), ('last_error_code', 'text'),
 	('last_error_message', 'text'), ('last_attempt_at', 'timestamp with time zone')$$, 'columns of operational_status');
@@ -172,6 +174,7 @@ SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.queues')$$, $$VALU
 	('queues_jitter', 'CHECK (((backoff_jitter >= (0)::double precision) AND (backoff_jitter <= (1)::double precision)))'),
 	('queues_lease', 'CHECK ((lease > ''00:00:00''::interval))'),
 	('queues_max_attempts', 'CHECK ((max_attempts >= 1))'),
+	('queues_max_releases', 'CHECK ((max_releases >= 0))'),
 	('queues_name_length', 'CHECK (((octet_length(queue) >= 1) AND (octet_length(queue) <= 63)))'),
 	('queues_not_yet', 'CHECK (((on_dead_head = ''continue''::text) AND (max_in_flight IS NULL)))'),
 	('queues_ordering', 'CHECK ((ordering = ANY (ARRAY[''none''::text, ''numbered''::text])))'),
@@ -191,6 +194,7 @@ SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.pending')$$, $$VAL
 	('pending_lease_is_whole', 'CHECK ((num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) = ANY (ARRAY[0, 4])))'),
 	('pending_pkey', 'PRIMARY KEY (outbox_id)'),
 	('pending_priority', 'CHECK (((priority >= 0) AND (priority <= 15)))'),
+	('pending_release_count', 'CHECK ((release_count >= 0))'),
 	('pending_times_are_finite', 'CHECK ((isfinite(next_attempt_at) AND isfinite(created_at) AND isfinite(claimed_at) AND isfinite(lease_expires_at)))')$$, 'constraints of pending: the lease columns are all NULL or all set');
 SELECT results_eq($$SELECT * FROM pg_temp.indexes('outbox.attempts_default')$$, $$VALUES
 	('attempts_default_failed', 'USING btree (outbox_id) WHERE (state = ''FAILED''::outbox.attempt_state)'),

@@ -5,15 +5,15 @@
 \set fresh :testdir /sql/fresh.inc
 \i :fresh
 
-SELECT queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering, on_dead_head, validator, paused, max_in_flight, created_at <= clock_timestamp() AS made
+SELECT queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering, on_dead_head, validator, paused, max_in_flight, payload_kind, max_releases, created_at <= clock_timestamp() AS made
 FROM outbox.queues;
 
 -- Defaults are those of the table; every setting arrives, by position and by name.
 SELECT outbox.create_queue('plain');
-SELECT outbox.create_queue('all', 5, '1 min', '2 s', '3 h', 0.25, '4 s', 'numbered', 'continue', NULL, true, NULL);
+SELECT outbox.create_queue('all', 5, '1 min', '2 s', '3 h', 0.25, '4 s', 'numbered', 'continue', NULL, true, NULL, 'any', 6);
 SELECT outbox.create_queue(queue => 'named', max_attempts => NULL, lease => '1 min', backoff_base => '2 s', backoff_cap => '3 h', backoff_jitter => 1,
-	repair_delay => '0', ordering => 'none', on_dead_head => 'continue', validator => NULL, paused => false, max_in_flight => NULL);
-CREATE VIEW t.queues AS SELECT queue, max_attempts, lease, backoff_base AS base, backoff_cap AS cap, backoff_jitter AS jitter, repair_delay, ordering, on_dead_head, validator, paused, max_in_flight
+	repair_delay => '0', ordering => 'none', on_dead_head => 'continue', validator => NULL, paused => false, max_in_flight => NULL, payload_kind => 'any', max_releases => 0);
+CREATE VIEW t.queues AS SELECT queue, max_attempts, lease, backoff_base AS base, backoff_cap AS cap, backoff_jitter AS jitter, repair_delay, ordering, on_dead_head, validator, paused, max_in_flight, payload_kind AS kind, max_releases AS releases
 FROM outbox.queues ORDER BY queue;
 SELECT * FROM t.queues;
 SELECT a = b AS same_as_default FROM
@@ -27,11 +27,12 @@ SELECT outbox.create_queue('default');
 \echo :SQLSTATE
 SELECT queue, max_attempts, paused FROM outbox.queues WHERE queue IN ('all', 'default') ORDER BY 1;
 
--- alter: what is given changes, the rest stays; max_attempts has a value that keeps
--- it, because NULL says no ceiling.
+-- alter: what is given changes, the rest stays; max_attempts and max_releases have a value
+-- that keeps them, because NULL says no ceiling.
 SELECT outbox.alter_queue('plain', lease => '7 s');
 SELECT outbox.alter_queue('all', NULL);
-SELECT outbox.alter_queue('named', max_attempts => 3, backoff_jitter => 0, paused => true, ordering => 'numbered', repair_delay => '9 s', backoff_base => '0', backoff_cap => '0', on_dead_head => 'continue');
+SELECT outbox.alter_queue('all', max_releases => NULL);
+SELECT outbox.alter_queue('named', max_attempts => 3, backoff_jitter => 0, paused => true, ordering => 'numbered', repair_delay => '9 s', backoff_base => '0', backoff_cap => '0', on_dead_head => 'continue', payload_kind => 'object', max_releases => 4);
 SELECT outbox.alter_queue('default');
 SELECT * FROM t.queues;
 SELECT outbox.alter_queue('nowhere', lease => '1 s');
@@ -130,9 +131,11 @@ SELECT t.try(replace(s, 'F(', f)) FROM (VALUES ($$outbox.create_queue('bad', $$)
 	(17, $$SELECT F(on_dead_head => 'stop')$$),
 	(18, $$SELECT F(validator => 'public.f')$$),
 	(19, $$SELECT F(max_in_flight => 1)$$),
-	(20, $$SELECT F(max_in_flight => 0)$$)) v(n, s) ORDER BY f DESC, n;
+	(20, $$SELECT F(max_in_flight => 0)$$),
+	(21, $$SELECT F(max_releases => -2)$$)) v(n, s) ORDER BY f DESC, n;
 SELECT t.try(s) FROM (VALUES
 	($$SELECT outbox.create_queue('bad', max_attempts => -1)$$),
+	($$SELECT outbox.create_queue('bad', max_releases => -1)$$),
 	($$SELECT outbox.create_queue('bad', lease => NULL)$$),
 	($$SELECT outbox.create_queue('bad', backoff_base => NULL)$$),
 	($$SELECT outbox.create_queue('bad', backoff_cap => NULL)$$),

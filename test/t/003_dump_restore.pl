@@ -64,6 +64,7 @@ sub fill
 		SELECT outbox.claim('runs out', 1, queues => ARRAY['numbered']);
 		UPDATE outbox.pending SET lease_expires_at = clock_timestamp() - interval '1 second' WHERE claimed_by = 'runs out';
 		SELECT outbox.claim('holds', 2, '1 day');
+		UPDATE outbox.pending SET release_count = 7 WHERE outbox_id IN (SELECT outbox_id FROM outbox.messages WHERE event_type = 'scheduled');
 		SELECT outbox.enqueue_and_claim('holds', 'born leased', '1', lease => '1 day');
 	});
 	return;
@@ -83,7 +84,7 @@ sub build
 	$main->safe_psql($db, q{
 		CREATE EXTENSION outbox;
 		SELECT outbox.alter_queue('default', max_attempts => 7, lease => '45 seconds', repair_delay => '1 year', backoff_jitter => 0.5);
-		SELECT outbox.create_queue('extra', max_attempts => NULL, repair_delay => '0', backoff_cap => '1 hour', paused => true);
+		SELECT outbox.create_queue('extra', max_attempts => NULL, repair_delay => '0', backoff_cap => '1 hour', paused => true, max_releases => 3);
 		SELECT outbox.create_queue('numbered', ordering => 'numbered', max_attempts => 1);
 		SELECT outbox.create_queue('it''s "q"');
 		UPDATE outbox.queues SET created_at = created_at - interval '1 year' WHERE queue = 'default';

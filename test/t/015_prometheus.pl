@@ -220,7 +220,7 @@ step('renewed, and given back', q{
 			LATERAL outbox.renew('w', ids, tokens) r;
 		SELECT error FROM (SELECT array_agg(outbox_id) AS ids, array_agg(lease_token) AS tokens FROM held) h,
 			LATERAL outbox.release('w', ids, tokens) r},
-	{});
+	{ v => { released => 3 }, w => { released => 5 } });
 step('each state, with latencies at and beside the bounds', $report->('w', 6, q{'{DISPATCHED, RETRYABLE, FAILED, DISPATCHED, DISPATCHED, RETRYABLE}'},
 		q{, latencies_ms => '{0, 5, 6, 30000, 30001, NULL}', retry_delays => '{NULL, 1 year, NULL, NULL, NULL, 1 year}'}),
 	{ w => { claim_batches => 1, claimed => 6, 'attempts/DISPATCHED' => 3, 'attempts/RETRYABLE' => 2, 'attempts/FAILED' => 1,
@@ -278,6 +278,14 @@ step('... at the ceiling, by claim and by repair', qq{
 		SELECT count(*) FROM outbox.claim('lost', 1, queues => ARRAY['v']); $expire;
 		SELECT count(*) FROM outbox.claim('w', 1, queues => ARRAY['v'])},
 	{ v => { enqueued => 2, claim_batches => 2, claimed => 2, 'attempts/FAILED' => 2, leases_lost => 2, lease_repairs => 1 } });
+step('given back once more than is allowed, and again in vain', q{
+		SELECT outbox.create_queue('limited', max_releases => 0);
+		SELECT outbox.enqueue('e', '1', 'limited', max_attempts => 1);
+		CREATE TABLE tried AS SELECT * FROM outbox.claim('w', queues => ARRAY['limited']);
+		SELECT error FROM tried, LATERAL outbox.release('w', ARRAY[outbox_id], ARRAY[lease_token]) r;
+		SELECT error FROM tried, LATERAL outbox.release('w', ARRAY[outbox_id], ARRAY[lease_token]) r},
+	{ limited => { enqueued => 1, claim_batches => 1, claimed => 1, released => 1, 'attempts/FAILED' => 1 } });
+step('a queue is dropped', q{SELECT outbox.drop_queue('limited')}, {});
 step('a claim that finds nothing', q{SELECT count(*) FROM outbox.claim('w', queues => ARRAY['v', 'paused'])}, {});
 
 # ---------------------------------------------------------------- operators
@@ -332,7 +340,7 @@ step('sent, the lease lost, and cancelled', send_and("$expire; SELECT outbox.can
 step('sent, renewed and delivered', send_and(q{SELECT error FROM sent, LATERAL outbox.renew('lost', ARRAY[outbox_id], ARRAY[lease_token], '2 days') r; } . reported('DISPATCHED')),
 	{ o => { %sent, 'attempts/DISPATCHED' => 1, 'optimistic_outcomes/delivered' => 1 } });
 step('sent and given back: without an outcome, whoever delivers it then',
-	send_and("SELECT error FROM sent, LATERAL outbox.release('lost', ARRAY[outbox_id], ARRAY[lease_token]) r; $again"), { o => { %sent, %again } });
+	send_and("SELECT error FROM sent, LATERAL outbox.release('lost', ARRAY[outbox_id], ARRAY[lease_token]) r; $again"), { o => { %sent, %again, released => 1 } });
 step('a duplicate, and one that cannot be leased', q{
 		SELECT recorded FROM outbox.enqueue_and_claim('w', 'e', '1', 'o', idempotency_key => 'k') c, LATERAL outbox.complete(c.outbox_id, c.lease_token, 'w', 'DISPATCHED') r;
 		SELECT lease_token IS NULL FROM outbox.enqueue_and_claim('w', 'e', '1', 'o', idempotency_key => 'k');

@@ -81,7 +81,7 @@ sub edit
 
 edit(qr/(CREATE TABLE outbox\.queues \(.*?\n)(?=\tCONSTRAINT )/s, sub { "$1\tnote text DEFAULT 'none',\n" });
 edit(qr/(COMMENT ON COLUMN outbox\.queues\.created_at [^\n]*\n)/s, sub { "$1COMMENT ON COLUMN outbox.queues.note IS 'a note';\n" });
-edit(qr/(CREATE TABLE outbox\.pending \(.*?\tlease_expires_at timestamptz,\n)/s, sub { "$1\tnote text,\n" });
+edit(qr/(CREATE TABLE outbox\.pending \(.*?\n)(?=\tCONSTRAINT )/s, sub { "$1\tnote text,\n" });
 edit(qr/(COMMENT ON COLUMN outbox\.pending\.created_at [^\n]*\n)/s, sub { "$1COMMENT ON COLUMN outbox.pending.note IS 'a note';\n" });
 edit(qr/CREATE VIEW outbox\.sequences AS\n.*?OFFSET 0;[^\n]*\n/s, sub { "CREATE $made" });
 edit(qr/(outbox\.reset_stats\(\)[^;]*)\nTO outbox_operator;\n/s, sub { "$1, outbox.note(text)\nTO outbox_operator;\n" });

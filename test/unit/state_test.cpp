@@ -18,12 +18,19 @@ constexpr State all_states[] = {
 	State::absent, State::pending, State::leased, State::expired, State::dispatched, State::failed,
 };
 constexpr Event all_events[] = {
-	Event::enqueue,         Event::enqueue_and_claim,
-	Event::claim,           Event::renew,
-	Event::release,         Event::complete_dispatched,
-	Event::complete_failed, Event::complete_retryable,
-	Event::lease_expiry,    Event::repair,
-	Event::cancel,          Event::replay,
+	Event::enqueue,
+	Event::enqueue_and_claim,
+	Event::claim,
+	Event::renew,
+	Event::release,
+	Event::release_exhausted,
+	Event::complete_dispatched,
+	Event::complete_failed,
+	Event::complete_retryable,
+	Event::lease_expiry,
+	Event::repair,
+	Event::cancel,
+	Event::replay,
 };
 constexpr Record all_records[] = {
 	Record::nothing, Record::dispatched, Record::failed, Record::retryable, Record::zombie_requeue,
@@ -68,6 +75,7 @@ from_leased(Event event, bool at_ceiling)
 			return Result{State::failed, Record::failed};
 		case Event::cancel:
 			return Result{State::failed, Record::failed};
+		case Event::release_exhausted:
 		case Event::complete_retryable:
 			return at_ceiling ? Result{State::failed, Record::failed} : Result{State::pending, Record::retryable};
 		default:
@@ -138,8 +146,8 @@ TEST(StateMachine, EveryCombination)
 				EXPECT_EQ(got->to, want->to);
 				EXPECT_EQ(got->record, want->record);
 			}
-	EXPECT_EQ(asked, 144);
-	EXPECT_EQ(allowed, 28);
+	EXPECT_EQ(asked, 156);
+	EXPECT_EQ(allowed, 30);
 }
 
 TEST(StateMachine, WhatIsNoStateOrEventIsNotAllowed)
@@ -232,8 +240,19 @@ TEST(Names, OfStates)
 TEST(Names, OfEvents)
 {
 	const char *names[] = {
-		"enqueue",         "enqueue_and_claim",  "claim",        "renew",  "release", "complete_dispatched",
-		"complete_failed", "complete_retryable", "lease_expiry", "repair", "cancel",  "replay",
+		"enqueue",
+		"enqueue_and_claim",
+		"claim",
+		"renew",
+		"release",
+		"release_exhausted",
+		"complete_dispatched",
+		"complete_failed",
+		"complete_retryable",
+		"lease_expiry",
+		"repair",
+		"cancel",
+		"replay",
 	};
 
 	for (size_t i = 0; i < std::size(all_events); i++)
