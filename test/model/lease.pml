@@ -1,12 +1,15 @@
 /*
- * Claim, expiry, renewal, release, completion, repair and cancellation of messages (src/verbs/claim.cpp,
- * src/message/lease.h, lost_lease.h, try_report.cpp, src/verbs/renew.cpp, repair.cpp, cancel.cpp), by workers that die or
- * believe for too long that they live, on a server that crashes.
+ * Claim, expiry, renewal, release, completion, repair and cancellation of messages, leases that are broken and
+ * messages that are rescheduled (src/message/lease.h, lost_lease.h, try_report.cpp, src/verbs/claim.cpp, renew.cpp,
+ * repair.cpp, cancel.cpp, break_lease.cpp, reschedule.cpp), by workers that die or believe for too long that they live,
+ * on a server that crashes.
  *
  * Proves for these bounds, whatever the interleaving:
  * - a message is pending or has one terminal attempt, never both, never none, never two;
  * - attempts are numbered without gaps, and no more than max_attempts;
  * - a lease leaves one attempt at most, and only who holds it at that moment reports on it;
+ * - a lease ends by an attempt, or is given back by its worker; nothing else takes it away;
+ * - no more than max_releases are untried before one that leaves an attempt;
  * - what was acknowledged is there after a crash, with claims that commit asynchronously too;
  * - every run comes to its end, and in the end each message has ended: crashes, rollbacks,
  *   renewals and releases are counted, so that a run which goes on for ever fails nothing else.
@@ -28,7 +31,8 @@
 #ifndef MOST
 #define MOST 2		/* max_attempts */
 #endif
-/* How often each may happen; with -DCANCELS an operator cancels the first message, once. */
+/* How often each may happen; with -DCANCELS, -DBREAKS or -DRESCHEDULES an operator cancels the first message, breaks
+   its lease or makes it due at another time, once. With -DMAX_RELEASES so many releases are untried. */
 #ifndef ROLLBACKS
 #define ROLLBACKS 0
 #endif
@@ -55,6 +59,9 @@ typedef Message {
 	byte token;			/* NO_LEASE, or the lease's */
 	byte attempts;
 	byte terminals;
+#ifdef MAX_RELEASES
+	byte releases;		/* untried, since one counted as a try */
+#endif
 }
 Message newest[MESSAGES];	/* committed */
 Message durable[MESSAGES];	/* what a crash leaves at the least */
@@ -78,7 +85,10 @@ inline copy(to, from)
 	to.pending = from.pending;
 	to.token = from.token;
 	to.attempts = from.attempts;
-	to.terminals = from.terminals
+	to.terminals = from.terminals;
+#ifdef MAX_RELEASES
+	to.releases = from.releases
+#endif
 }
 
 inline check(message)
@@ -111,9 +121,17 @@ inline flush()
 	s = 0
 }
 
+/* A worker that has given its lease back holds none. */
+#define IS_GIVEN_BACK (me < WORKERS && held == NO_LEASE)
+
 inline become_visible()
 {
 	assert(owner[m] == me);
+	assert(newest[m].token == NO_LEASE || next.token == newest[m].token || next.attempts > newest[m].attempts || IS_GIVEN_BACK);
+#ifdef MAX_RELEASES
+	assert(next.releases <= MAX_RELEASES);
+	assert(next.releases >= newest[m].releases || next.attempts > newest[m].attempts);
+#endif
 	if
 	:: newest[m].token != next.token || renewed -> expired[m] = false
 	:: else
@@ -135,6 +153,9 @@ inline forget()
 	changed = false; renewed = false; claims = false; late = false;
 	seen = 0; numbered = 0;
 	next.pending = false; next.token = 0; next.attempts = 0; next.terminals = 0;
+#ifdef MAX_RELEASES
+	next.releases = 0;
+#endif
 	FRESH(m) = false;
 	m = 0
 }
@@ -318,6 +339,17 @@ inline complete()
 	od
 }
 
+#ifdef MAX_RELEASES
+#define COUNT_RELEASE next.releases++
+#else
+#define COUNT_RELEASE skip
+#endif
+#if defined(MAX_RELEASES) && !defined(RELEASES_UNLIMITED)
+#define MAY_RELEASE (newest[m].releases < MAX_RELEASES)
+#else
+#define MAY_RELEASE true
+#endif
+
 /* renew.cpp: waits for nobody. */
 inline renew_or_release()
 {
@@ -327,12 +359,39 @@ inline renew_or_release()
 		:: changed && MAY_CHANGE ->
 			if
 			:: change(true, held); renewed = true
-			:: change(true, NO_LEASE); held = NO_LEASE
+			:: MAY_RELEASE -> change(true, NO_LEASE); COUNT_RELEASE; held = NO_LEASE
+			:: !MAY_RELEASE -> changed = false
 			fi
 		:: else -> changed = false
 		fi
 	}
 }
+
+#ifdef MAX_RELEASES
+/* renew.cpp, count_releases(), of a row of which renew_or_release() has found that; try_report.cpp, settle(), which
+   does not wait here. */
+inline count_release()
+{
+	atomic { extras++; m = held_of; look(); changed = IS_MY_LEASE(m) && !MAY_RELEASE }
+	read_ledger();
+	atomic {
+		if
+		:: changed && MAY_CHANGE ->
+			if
+			:: numbered >= MOST -> change(false, NO_LEASE); append(1)
+#ifdef RELEASE_NOT_RECORDED
+			:: numbered < MOST -> change(true, NO_LEASE); numbered = 0
+#else
+			:: numbered < MOST -> change(true, NO_LEASE); append(0)
+#endif
+			fi;
+			next.releases = 0;
+			held = NO_LEASE
+		:: else -> changed = false
+		fi
+	}
+}
+#endif
 
 /* cancel.cpp, try_cancel(): with force, whoever has the lease. */
 inline cancel()
@@ -363,7 +422,71 @@ inline cancel()
 	od
 }
 
+/* break_lease.cpp: recover_lease() of a lease that need not have expired, which waits for whoever has the row. */
+inline break_lease()
+{
+	do
+	:: atomic {
+			look();
+			if
+			:: seen != NO_LEASE
+			:: else -> break
+			fi
+		}
+		read_ledger();
+		atomic {
+			owner[m] == NOBODY;
+			if
+			:: MAY_CHANGE ->
+				if
+				:: numbered >= MOST -> change(false, NO_LEASE); append(1)
+#ifdef BREAK_KEEPS_LEASE
+				:: numbered < MOST -> change(true, seen); append(0)
+#else
+				:: numbered < MOST -> change(true, NO_LEASE); append(0)
+#endif
+				fi;
+				break
+			:: else
+			fi
+		}
+	od
+}
+
+/* reschedule.cpp: of a row that no worker holds. */
+inline reschedule()
+{
+	do
+	:: atomic {
+			look();
+			if
+			:: newest[m].pending && seen == NO_LEASE
+			:: else -> break
+			fi
+		}
+		atomic {
+			owner[m] == NOBODY;
+			if
+#ifdef RESCHEDULE_ANY_VERSION
+			:: true -> change(true, seen); break
+#else
+			:: MAY_CHANGE -> change(true, seen); break
+			:: else
+#endif
+			fi
+		}
+	od
+}
+
 /* ---- who calls them */
+
+#if defined(BREAKS)
+#define INTERVENE break_lease()
+#elif defined(RESCHEDULES)
+#define INTERVENE reschedule()
+#elif defined(CANCELS)
+#define INTERVENE cancel()
+#endif
 
 #if MESSAGES > 1
 #define ALL_ENDED (!newest[0].pending && !newest[1].pending)
@@ -384,10 +507,12 @@ proctype session(byte me)
 	do
 	:: {
 			do
+#ifdef INTERVENE
 			:: me == OPERATOR ->
-				cancel();
+				INTERVENE;
 				commit_or_not();
 				goto gone
+#endif
 			:: atomic { me == REPAIRER && ANY(IS_LOST) -> CHOOSE_MESSAGE(IS_LOST); look() }
 				recover();
 				commit_or_not()
@@ -400,6 +525,11 @@ proctype session(byte me)
 			:: me < WORKERS && held != NO_LEASE && extras < EXTRAS ->
 				renew_or_release();
 				commit_or_not()
+#ifdef MAX_RELEASES
+			:: me < WORKERS && held != NO_LEASE && extras < EXTRAS ->
+				count_release();
+				commit_or_not()
+#endif
 			:: ALL_ENDED && held == NO_LEASE -> goto gone
 			od
 		} unless {
@@ -472,7 +602,7 @@ init
 		i = 0;
 		do
 		:: i < WORKERS || i == REPAIRER -> run session(i); i++
-#ifdef CANCELS
+#ifdef INTERVENE
 		:: i == OPERATOR -> run session(i); i++
 #else
 		:: i == OPERATOR -> i++
