@@ -253,14 +253,16 @@ bool
 lock_if_free(Batch *batch, const Key *key, KeyLock *held)
 {
 	ScanKeyData scan_key;
+	KeyLook look;
 
 	key_equals(&scan_key, primary_index(batch->table), 1, F_BYTEAEQ, digest_datum(key->digest));
-	start_probe(&batch->probe, &scan_key, 1);
-	lock_key(held, batch->table->rel, key->digest.bytes, sizeof(key->digest.bytes));
-	if (!next_row(&batch->probe))
+	look = lock_and_look(&batch->probe, &scan_key, 1, ForwardScanDirection, held, key->digest.bytes,
+						 sizeof(key->digest.bytes));
+	if (look == KeyLook::free)
 		return true;
 	rest_probe(&batch->probe);
-	unlock_key(held);
+	if (look == KeyLook::taken)
+		unlock_key(held);
 	return false;
 }
 

@@ -136,7 +136,7 @@ store(Call *call, PendingRow *row, Wait wait)
 {
 	using namespace pending_col;
 	Table *table = pending(call);
-	TupleTableSlot *slot = MakeSingleTupleTableSlot(RelationGetDescr(table->rel), &TTSOpsVirtual);
+	TupleTableSlot *slot = changed_row(table);
 	Size natts = static_cast<Size>(slot->tts_tupleDescriptor->natts);
 	Changed changed;
 
@@ -156,9 +156,7 @@ store(Call *call, PendingRow *row, Wait wait)
 	else
 		for (int column : {claimed_by, claimed_at, lease_token, lease_expires_at})
 			set_null(table, slot, column);
-	ExecStoreVirtualTuple(slot);
 	changed = update_row(table, &row->tid, slot, wait);
-	ExecDropSingleTupleTableSlot(slot);
 	if (changed == Changed::done)
 	{
 		note_removed(loaded_entry(table, row));

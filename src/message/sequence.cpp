@@ -15,47 +15,142 @@ namespace outbox {
 
 namespace {
 
+// Few enough for the shared lock table, many enough for one insertion to serve them.
+constexpr int keys_at_a_time = 16;
+
 struct KeyUse {
 	Digest digest;
 	int position;
 };
 
-// Takes `count` numbers of one key; returns the last number before them.
-int64
-advance_number(Table *table, Probe *probe, TupleTableSlot *row, const text *queue, const Digest &digest,
-			   const Numbered *last, int count)
-{
-	using namespace key_numbers_col;
+// One key of the batch, with as many numbers as items have it.
+struct Key {
 	KeyLock held;
-	ScanKeyData key;
+	const Numbered *last; // of its items
+	const KeyUse *uses;
+	int count;
+	int64 before; // the last number taken, 0 = none
 	ItemPointerData superseded;
-	int64 before = 0;
-	int64 after;
+};
+
+struct Numbering {
+	const text *queue;
+	Numbered *items;
+	Table *table;
+	Probe probe;
+	TupleTableSlot *rows[keys_at_a_time];
+};
+
+// Locks the key and reads its last number. False, and not locked, if that is another transaction's to decide;
+// with wait, only when it has ended.
+bool
+read_last(Numbering *numbering, Key *key, bool wait)
+{
+	const Digest &digest = key->uses->digest;
+	ScanKeyData scan_key;
+	bool taken;
 	bool isnull;
 
-	key_equals(&key, primary_index(table), 1, F_BYTEAEQ, digest_datum(digest));
-	if (look_up_latched(probe, &key, 1, BackwardScanDirection, &held, digest.bytes, sizeof(digest.bytes)))
+	key_equals(&scan_key, primary_index(numbering->table), 1, F_BYTEAEQ, digest_datum(digest));
+	if (wait)
+		taken = look_up_latched(&numbering->probe, &scan_key, 1, BackwardScanDirection, &key->held, digest.bytes,
+								sizeof(digest.bytes));
+	else
 	{
-		before = DatumGetInt64(table->get(probe->slot, upto, &isnull));
-		superseded = probe->slot->tts_tid;
+		KeyLook found = lock_and_look(&numbering->probe, &scan_key, 1, BackwardScanDirection, &key->held, digest.bytes,
+									  sizeof(digest.bytes));
+
+		if (found == KeyLook::busy)
+		{
+			rest_probe(&numbering->probe);
+			return false;
+		}
+		taken = found == KeyLook::taken;
 	}
-	if (pg_add_s64_overflow(before, count, &after))
-		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("partition_key \"%s\" has no number after " INT64_FORMAT, shown(last->partition_key), before)));
-	set(table, row, key_numbers_col::digest, key.sk_argument);
+	key->before = 0;
+	if (taken)
+	{
+		key->before = DatumGetInt64(numbering->table->get(numbering->probe.slot, key_numbers_col::upto, &isnull));
+		key->superseded = numbering->probe.slot->tts_tid;
+	}
+	return true;
+}
+
+void
+fill_number(Numbering *numbering, TupleTableSlot *row, const Key *key)
+{
+	using namespace key_numbers_col;
+	const Table *table = numbering->table;
+	int64 after;
+
+	if (pg_add_s64_overflow(key->before, key->count, &after))
+		ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+						errmsg("partition_key \"%s\" has no number after " INT64_FORMAT,
+							   shown(key->last->partition_key), key->before)));
+	set(table, row, key_numbers_col::digest, digest_datum(key->uses->digest));
 	set(table, row, upto, Int64GetDatum(after));
-	set_text(table, row, key_numbers_col::queue, queue);
-	set_text(table, row, partition_key, last->partition_key);
-	set(table, row, outbox_id, from_uuid(last->id));
-	insert_rows(table, &row, 1);
-	if (before > 0 && delete_row(table, &superseded, Wait::never) != Changed::done)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
-						errmsg("the number of partition_key \"%s\" is held by another transaction",
-							   shown(last->partition_key)),
-						errhint("Only the outbox should lock or change rows of outbox.key_numbers.")));
-	unlock_key(&held);
-	return before;
+	set_text(table, row, key_numbers_col::queue, numbering->queue);
+	set_text(table, row, partition_key, key->last->partition_key);
+	set(table, row, outbox_id, from_uuid(key->last->id));
+}
+
+// Takes the numbers of keys that are locked, and unlocks them.
+void
+take_some(Numbering *numbering, Key *keys, int count)
+{
+	Table *table = numbering->table;
+
+	for (int i = 0; i < count; i++)
+	{
+		if (numbering->rows[i] == nullptr)
+			numbering->rows[i] = new_row(table);
+		fill_number(numbering, numbering->rows[i], &keys[i]);
+	}
+	insert_rows(table, numbering->rows, count);
+	for (int i = 0; i < count; i++)
+	{
+		Key *key = &keys[i];
+
+		if (key->before > 0 && delete_row(table, &key->superseded, Wait::never) != Changed::done)
+			ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+							errmsg("the number of partition_key \"%s\" is held by another transaction",
+								   shown(key->last->partition_key)),
+							errhint("Only the outbox should lock or change rows of outbox.key_numbers.")));
+		unlock_key(&key->held);
+		for (int n = 0; n < key->count; n++)
+			numbering->items[key->uses[n].position].sequence_id = ++key->before;
+	}
+}
+
+// The keys in the order of their digests, several at a time. No lock is held while waiting for a transaction.
+void
+take_each(Numbering *numbering, Key *keys, int count)
+{
+	for (int done = 0, n; done < count; done += n)
+	{
+		CHECK_FOR_INTERRUPTS();
+		for (n = 0; n < keys_at_a_time && done + n < count; n++)
+			if (!read_last(numbering, &keys[done + n], false))
+				break;
+		if (n == 0)
+			n = read_last(numbering, &keys[done], true);
+		take_some(numbering, keys + done, n);
+	}
+}
+
+// One for each distinct digest. How many they are.
+int
+group(const Numbered *items, const KeyUse *uses, int count, Key *keys)
+{
+	int n = 0;
+
+	for (int first = 0, next; first < count; first = next)
+	{
+		for (next = first + 1; next < count && compare(uses[next].digest, uses[first].digest) == 0;)
+			next++;
+		keys[n++] = {{}, &items[uses[next - 1].position], &uses[first], next - first, 0, {}};
+	}
+	return n;
 }
 
 } // namespace
@@ -63,10 +158,9 @@ advance_number(Table *table, Probe *probe, TupleTableSlot *row, const text *queu
 void
 take_numbers(Call *call, const text *queue, Numbered *items, int count)
 {
-	Table *table = open(call, key_numbers_shape, inserts | deletes);
+	Numbering numbering = {queue, items, open(call, key_numbers_shape, inserts | deletes), {}, {}};
 	KeyUse *uses = static_cast<KeyUse *>(palloc(sizeof(KeyUse) * static_cast<Size>(count)));
-	TupleTableSlot *row = new_row(table);
-	Probe probe;
+	Key *keys = static_cast<Key *>(palloc(sizeof(Key) * static_cast<Size>(count)));
 
 	for (int i = 0; i < count; i++)
 	{
@@ -80,21 +174,14 @@ take_numbers(Call *call, const text *queue, Numbered *items, int count)
 
 		return order != 0 ? order < 0 : a.position < b.position;
 	});
-	begin_probe(&probe, table, primary_index(table), 1);
-	for (int first = 0, next; first < count; first = next)
-	{
-		int64 number;
-
-		for (next = first + 1; next < count && compare(uses[next].digest, uses[first].digest) == 0;)
-			next++;
-		number = advance_number(table, &probe, row, queue, uses[first].digest, &items[uses[next - 1].position],
-								next - first);
-		for (int i = first; i < next; i++)
-			items[uses[i].position].sequence_id = ++number;
-	}
-	end_probe(&probe);
-	ExecDropSingleTupleTableSlot(row);
-	close_table(table);
+	begin_probe(&numbering.probe, numbering.table, primary_index(numbering.table), 1);
+	take_each(&numbering, keys, group(items, uses, count, keys));
+	end_probe(&numbering.probe);
+	for (TupleTableSlot *row : numbering.rows)
+		if (row != nullptr)
+			ExecDropSingleTupleTableSlot(row);
+	close_table(numbering.table);
+	pfree(keys);
 	pfree(uses);
 }
 

@@ -23,6 +23,31 @@ unlock_key(const KeyLock *lock)
 	LockRelease(&lock->tag, ExclusiveLock, false);
 }
 
+namespace {
+
+// Who inserted the row that the probe stands on, or is changing it, if that is not settled.
+TransactionId
+holder(const Probe *probe)
+{
+	return TransactionIdIsValid(probe->inserter()) ? probe->inserter() : probe->changer();
+}
+
+} // namespace
+
+KeyLook
+lock_and_look(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, KeyLock *held, const unsigned char *key,
+			  int size)
+{
+	start_probe(probe, keys, nkeys);
+	lock_key(held, probe->heap, key, size);
+	if (!next_row(probe, direction))
+		return KeyLook::free;
+	if (!TransactionIdIsValid(holder(probe)))
+		return KeyLook::taken;
+	unlock_key(held);
+	return KeyLook::busy;
+}
+
 bool
 look_up_latched(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, KeyLock *held, const unsigned char *key,
 				int size)
@@ -31,18 +56,14 @@ look_up_latched(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, 
 	{
 		ItemPointerData tid;
 		TransactionId other;
-		bool found;
+		KeyLook look;
 
 		// Here no key is latched: those who take many are interrupted between two of them.
 		CHECK_FOR_INTERRUPTS();
-		start_probe(probe, keys, nkeys);
-		lock_key(held, probe->heap, key, size);
-		found = next_row(probe, direction);
-		other = found ? (TransactionIdIsValid(probe->inserter()) ? probe->inserter() : probe->changer())
-					  : InvalidTransactionId;
-		if (!TransactionIdIsValid(other))
-			return found;
-		unlock_key(held);
+		look = lock_and_look(probe, keys, nkeys, direction, held, key, size);
+		if (look != KeyLook::busy)
+			return look == KeyLook::taken;
+		other = holder(probe);
 		tid = probe->slot->tts_tid;
 		rest_probe(probe);
 		expect_no_pins();

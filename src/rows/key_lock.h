@@ -23,9 +23,14 @@ struct KeyLock {
 void lock_key(KeyLock *lock, Relation rel, const unsigned char *key, int size);
 void unlock_key(const KeyLock *lock);
 
-// The current row of the key in probe->slot: the first in the given direction.
-// Processes interrupts, and waits, without the lock, for a transaction that inserted or removes it. Returns
-// with the lock held: true if there is a row, false if the key is free.
+// The current row of the key in probe->slot: the first in the given direction. Locks the key and looks, without
+// waiting for a transaction. busy: one that inserted or removes the row is open, and the lock is not held.
+enum class KeyLook { free, taken, busy };
+KeyLook lock_and_look(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, KeyLock *held,
+					  const unsigned char *key, int size);
+
+// The same, after all such transactions have ended: it waits for them without the lock, and processes interrupts.
+// True if there is a row, false if the key is free.
 bool look_up_latched(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, KeyLock *held,
 					 const unsigned char *key, int size);
 

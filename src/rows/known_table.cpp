@@ -151,6 +151,9 @@ look_over(const Shape &shape, Relation rel, int access)
 	known->layout.indexes = static_cast<Oid *>(
 		MemoryContextAlloc(known->context, sizeof(Oid) * static_cast<Size>(Max(layout.nindexes, 1))));
 	memcpy(known->layout.indexes, layout.indexes, sizeof(Oid) * static_cast<Size>(layout.nindexes));
+	MemoryContextSwitchTo(known->context);
+	known->row_desc = CreateTupleDescCopy(RelationGetDescr(rel));
+	MemoryContextSwitchTo(previous);
 	MemoryContextDelete(trees);
 	return known;
 }

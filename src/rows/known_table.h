@@ -19,6 +19,7 @@ struct KnownTable {
 	bool outdated;
 	int passed; // accesses that nothing stands against
 	Layout layout;
+	TupleDesc row_desc;      // a copy, which slots need not count references to
 	IndexInfo **index_infos; // of its B-trees, expressions and predicates prepared; nullptr until
 							 // it is written to
 };

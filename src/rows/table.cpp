@@ -214,6 +214,8 @@ close_table(Table *table)
 		end_probe(table->id_probe);
 	if (table->lock_slot != nullptr)
 		ExecDropSingleTupleTableSlot(table->lock_slot);
+	if (table->changed != nullptr)
+		ExecDropSingleTupleTableSlot(table->changed);
 	for (int i = 0; i < table->known->layout.nindexes; i++)
 	{
 		if (table->indexes[i] == nullptr)
@@ -253,11 +255,26 @@ probe_id(Table *table, const core::Uuid &id)
 TupleTableSlot *
 new_row(Table *table)
 {
-	TupleTableSlot *row = MakeSingleTupleTableSlot(RelationGetDescr(table->rel), &TTSOpsVirtual);
+	TupleTableSlot *row = MakeSingleTupleTableSlot(table->known->row_desc, &TTSOpsVirtual);
 
-	memset(row->tts_isnull, true, row->tts_tupleDescriptor->natts * sizeof(bool));
+	memset(row->tts_isnull, true, static_cast<Size>(row->tts_tupleDescriptor->natts) * sizeof(bool));
 	ExecStoreVirtualTuple(row);
 	return row;
+}
+
+TupleTableSlot *
+changed_row(Table *table)
+{
+	if (table->changed == nullptr)
+	{
+		MemoryContext previous = MemoryContextSwitchTo(table->estate->es_query_cxt);
+
+		table->changed = new_row(table);
+		MemoryContextSwitchTo(previous);
+	}
+	// What the server has computed in it goes.
+	ExecClearTuple(table->changed);
+	return ExecStoreVirtualTuple(table->changed);
 }
 
 void

@@ -30,6 +30,7 @@ struct Table {
 	Relation *indexes;          // all of them when written to, else those opened so far
 	IndexInfo **index_infos;
 	TupleTableSlot *lock_slot; // or nullptr
+	TupleTableSlot *changed;   // or nullptr: the row that an update writes
 	Probe *id_probe;           // or nullptr
 
 	Datum get(TupleTableSlot *slot, int column, bool *isnull) const
@@ -74,6 +75,8 @@ Probe *probe_id(Table *table, const core::Uuid &id);
 // A new row, all NULL, to be filled by set() and written by insert_rows. A column that the
 // database is too old for is left out.
 TupleTableSlot *new_row(Table *table);
+// The same for the next update: the table keeps it.
+TupleTableSlot *changed_row(Table *table);
 void set(const Table *table, TupleTableSlot *row, int column, Datum value);
 void set_text(const Table *table, TupleTableSlot *row, int column, const text *value); // nullptr = NULL
 void set_null(const Table *table, TupleTableSlot *row, int column);
