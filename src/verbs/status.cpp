@@ -1,15 +1,16 @@
 // What a queue holds, as operators and scrapes ask: the function under the view outbox.status.
 //
 // Guarantees: it reads at most outbox.count_limit entries of a queue for each of its questions, dead ones included,
-// whatever the backlog and its history; what it says is exact where that was enough. Where not, totals are those that
-// commits keep in shared memory since the worker counted (upkeep/recount.h); where these are not known, it is what was
-// read, and there is at least that. It says which of the three.
+// and of many queues no more than of five, whatever the backlog and its history; what it says is exact where that was
+// enough. Where not, totals are those that commits keep in shared memory since the worker counted (upkeep/recount.h);
+// where these are not known, it is what was read, and there is at least that. It says which of the three.
 //
 // Shape: the index of due times is read from now backwards and forwards, priority by priority: what lies before now is
 // due or an expired lease, what lies behind is scheduled or leased. The state of a row is judged by the row.
 
 #include "commit/entries.h"
 #include "commit/shared.h"
+#include "message/queue.h"
 #include "rows/call.h"
 #include "rows/peek.h"
 #include "server/args.h"
@@ -22,6 +23,8 @@ namespace {
 
 // So many entries of each priority are read in any case, to find its oldest.
 constexpr int64 least_entries = 16;
+// So many queues may each be read up to the limit; more of them share what these may read.
+constexpr int queues_in_full = 5;
 
 struct Held {
 	int64 due;
@@ -39,6 +42,7 @@ struct Held {
 struct Asked {
 	text *queue;
 	TimestampTz now;
+	int64 limit; // of the entries for each question
 	Table *pending;
 	QueueRef ref;
 	Held held;
@@ -50,6 +54,19 @@ struct Row {
 	TimestampTz expires_at;
 	bool leased;
 };
+
+// Counted once a statement: the view asks of one queue after the other.
+int64
+share_of_limit(Call *call)
+{
+	static TimestampTz counted_for;
+	static int queues;
+
+	if (counted_for != GetCurrentStatementStartTimestamp())
+		queues = list_length(all_queues(call));
+	counted_for = GetCurrentStatementStartTimestamp();
+	return static_cast<int64>(count_limit()) * queues_in_full / Max(queues, queues_in_full);
+}
 
 Row
 read_row(const Table *table, TupleTableSlot *slot)
@@ -119,7 +136,7 @@ walk_due(Asked *asked)
 	begin_peek(&peek, asked->pending, pending_index::due, 4);
 	for (bool later : {false, true})
 	{
-		int64 entries = count_limit();
+		int64 entries = asked->limit;
 		bool all = true;
 
 		for (int level = priorities - 1; level >= 0; level--)
@@ -143,7 +160,7 @@ is_of(const Asked *asked, TupleTableSlot *slot)
 void
 walk_expired(Asked *asked)
 {
-	int64 entries = count_limit();
+	int64 entries = asked->limit;
 	int64 expired = 0;
 	ScanKeyData keys[2];
 	Peek peek;
@@ -163,7 +180,7 @@ walk_expired(Asked *asked)
 void
 walk_oldest(Asked *asked)
 {
-	int64 entries = count_limit();
+	int64 entries = asked->limit;
 	bool found = false;
 	Peek peek;
 
@@ -187,7 +204,7 @@ void
 walk_dead(Asked *asked, Call *call)
 {
 	Table *dead = open(call, dead_shape, reads);
-	int64 entries = count_limit();
+	int64 entries = asked->limit;
 	ScanKeyData key;
 	Peek peek;
 	Walk walk;
@@ -245,6 +262,7 @@ find_out(Asked *asked, Call *call)
 {
 	asked->held.oldest_due = asked->held.oldest = DT_NOEND;
 	asked->now = call->now;
+	asked->limit = Max(share_of_limit(call), 1);
 	asked->ref = queue_ref(text_to_cstring(asked->queue), false);
 	asked->pending = open(call, pending_shape, reads);
 	walk_due(asked);

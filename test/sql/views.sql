@@ -139,6 +139,14 @@ SELECT * FROM t.status();
 SET outbox.count_limit = 20;
 SELECT pending BETWEEN 40 AND 100 AS pending, due BETWEEN 15 AND 50 AS due, leased, expired, scheduled BETWEEN 15 AND 50 AS scheduled, counts, due_age, pending_age FROM t.status();
 SELECT regexp_matches(outbox.prometheus(), E'\noutbox_counts_exact\\{queue="(default|q)"\\} (\\d)', 'g');
+-- Many queues share what five may read.
+SET outbox.count_limit = 200;
+SELECT counts FROM t.status();
+SELECT count(outbox.create_queue('many ' || g)) FROM generate_series(1, 30) g;
+SELECT counts FROM t.status();
+SET outbox.count_limit = 2000;
+SELECT counts FROM t.status();
+SELECT count(outbox.drop_queue('many ' || g)) FROM generate_series(1, 30) g;
 -- As often as there are rows, at most.
 SET outbox.count_limit = 1;
 SELECT pending <= 2 * (1 + 15 * 16) AS few, counts FROM t.status();
