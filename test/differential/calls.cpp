@@ -542,6 +542,30 @@ random_cancel(Random &random, const World &world)
 }
 
 Call
+random_break_lease(Random &random, const World &world)
+{
+	std::string id =
+		!world.leased.empty() && random.chance(60) ? random.pick(world.leased) : random_message(random, world);
+
+	return {"break_lease", {{"outbox_id", quoted(id)}, {"reason", "'it hangs'"}}};
+}
+
+Call
+random_reschedule(Random &random, World &world)
+{
+	Call call{"reschedule", {{"outbox_id", quoted(random_message(random, world))}}};
+	int what = random.weighted({40, 20, 25, 15}); // time, both, priority, and the time as it is
+
+	if (what < 2)
+		call.arguments.emplace_back("next_attempt_at", quoted(random.chance(60) ? world.past() : world.future()));
+	if (what > 0)
+		call.arguments.emplace_back("priority", random.pick({"0", "1", "7", "15"}));
+	if (what == 3)
+		call.arguments.emplace_back("next_attempt_at", "NULL");
+	return call;
+}
+
+Call
 random_replay(Random &random, World &world)
 {
 	std::string id = world.messages.empty() || random.chance(5) ? std::string(unknown_id) : random.pick(world.messages);
@@ -770,6 +794,15 @@ constexpr Bad bad[] = {
 	{"cancel", "reason", "NULL"},
 	{"cancel", "reason", "''"},
 	{"cancel", "force", "NULL"},
+	{"break_lease", "outbox_id", "NULL"},
+	{"break_lease", "reason", "NULL"},
+	{"break_lease", "reason", "''"},
+	{"reschedule", "outbox_id", "NULL"},
+	{"reschedule", "next_attempt_at", "'infinity'"},
+	{"reschedule", "next_attempt_at", "'-infinity'"},
+	{"reschedule", "next_attempt_at", "'12000-01-01 00:00+00'"},
+	{"reschedule", "priority", "16"},
+	{"reschedule", "priority", "-1"},
 	{"replay", "outbox_id", "NULL"},
 	{"replay", "deliver_at", "'infinity'"},
 	{"create_queue", "queue", "NULL"},
@@ -849,6 +882,10 @@ good_call(Random &random, World &world, const std::string &function)
 		return random_repair(random, false);
 	if (function == "cancel")
 		return random_cancel(random, world);
+	if (function == "break_lease")
+		return random_break_lease(random, world);
+	if (function == "reschedule")
+		return random_reschedule(random, world);
 	if (function == "replay")
 		return random_replay(random, world);
 	if (function == "backoff")
@@ -980,7 +1017,7 @@ random_call(Random &random, World &world, Circumstances circumstances)
 	int waits = circumstances.may_wait ? 1 : 0;
 
 	switch (random.weighted({waits * produce * 6, waits * produce * 2, waits * produce * 2, 18, waits * 14, waits * 9,
-							 7, 7, 7, waits * 5, waits * 7, waits * 8, 1, 9, waits * 9}))
+							 7, 7, 7, waits * 5, waits * 7, waits * 8, 1, 9, waits * 5, waits * 5, waits * 9}))
 	{
 		case 0:
 			return random_enqueue(random, world, alone);
@@ -1010,6 +1047,10 @@ random_call(Random &random, World &world, Circumstances circumstances)
 			return random_backoff(random, world);
 		case 13:
 			return random_bad_call(random, world, circumstances.may_wait);
+		case 14:
+			return random_break_lease(random, world);
+		case 15:
+			return random_reschedule(random, world);
 		default:
 			return random_complete_and_claim(random, world, alone, is_unobservable);
 	}

@@ -278,17 +278,18 @@ CREATE FUNCTION model.unlease(p model.pending, attempt_no int, due timestamptz) 
 $$;
 
 -- Records that a lease was lost. True: the message is to be tried again; false: it ended.
-CREATE FUNCTION model.record_lost(p model.pending, recorded_by text, due timestamptz) RETURNS boolean
+CREATE FUNCTION model.record_lost(p model.pending, recorded_by text, due timestamptz,
+	error_code text = 'LEASE_EXPIRED', error_message text = '*') RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
 	number int;
 BEGIN
 	IF model.attempts_of(p.outbox_id) + 1 >= model.ceiling(p) THEN
-		PERFORM model.append(p, 'FAILED', recorded_by, 'LEASE_EXPIRED', '*');
+		PERFORM model.append(p, 'FAILED', recorded_by, error_code, error_message);
 		PERFORM model.finish(p);
 		RETURN false;
 	END IF;
-	number := model.append(p, 'ZOMBIE_REQUEUE', recorded_by, 'LEASE_EXPIRED', '*');
+	number := model.append(p, 'ZOMBIE_REQUEUE', recorded_by, error_code, error_message);
 	PERFORM model.unlease(p, number, due);
 	RETURN true;
 END $$;
@@ -935,6 +936,57 @@ BEGIN
 	number := model.append(p, 'FAILED', current_user, 'CANCELLED', reason);
 	PERFORM model.finish(p);
 	RETURN number;
+END $$;
+
+CREATE FUNCTION model.refuse_break(p model.pending) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF p.outbox_id IS NULL THEN PERFORM model.refuse('P7005', 'NOT_PENDING'); END IF;
+	IF p.lease_token IS NULL THEN PERFORM model.refuse('55000', 'not leased'); END IF;
+END $$;
+
+-- As if the lease had expired now and were repaired; also one that has expired.
+CREATE FUNCTION model.break_lease(outbox_id uuid, reason text) RETURNS int LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	p model.pending;
+	delay interval;
+BEGIN
+	PERFORM model.refuse_null(outbox_id IS NULL OR reason IS NULL);
+	PERFORM model.refuse_bad(reason = '');
+	SELECT * INTO p FROM model.pending x WHERE x.outbox_id = outbox_id;
+	PERFORM model.refuse_break(p);
+	delay := (model.known_queue(p.queue)).repair_delay;
+	SELECT * INTO p FROM model.pending x WHERE x.outbox_id = outbox_id FOR UPDATE;
+	PERFORM model.refuse_break(p);
+	IF model.has_ended(outbox_id) THEN PERFORM model.refuse('P7001', 'ALREADY_TERMINAL'); END IF;
+	PERFORM model.record_lost(p, current_user, model.after_repair(p.next_attempt_at, delay), 'LEASE_BROKEN', reason);
+	RETURN model.attempts_of(outbox_id);
+END $$;
+
+CREATE FUNCTION model.refuse_reschedule(p model.pending) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF p.outbox_id IS NULL THEN PERFORM model.refuse('P7005', 'NOT_PENDING'); END IF;
+	IF p.lease_token IS NOT NULL THEN PERFORM model.refuse('55006', 'a lease, live or expired'); END IF;
+END $$;
+
+CREATE FUNCTION model.reschedule(outbox_id uuid, next_attempt_at timestamptz = NULL, priority int = NULL) RETURNS timestamptz
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	p model.pending;
+BEGIN
+	PERFORM model.refuse_null(outbox_id IS NULL);
+	PERFORM model.refuse_bad(num_nulls(next_attempt_at, priority) = 2 OR NOT isfinite(next_attempt_at)
+		OR next_attempt_at > model.after('3653 days') OR priority NOT BETWEEN 0 AND 15);
+	SELECT * INTO p FROM model.pending x WHERE x.outbox_id = outbox_id;
+	PERFORM model.refuse_reschedule(p);
+	SELECT * INTO p FROM model.pending x WHERE x.outbox_id = outbox_id FOR UPDATE;
+	PERFORM model.refuse_reschedule(p);
+	-- Never due before it was said.
+	IF next_attempt_at IS NOT NULL THEN p.next_attempt_at := greatest(next_attempt_at, p.created_at); END IF;
+	UPDATE model.pending x SET next_attempt_at = p.next_attempt_at, priority = coalesce(priority, p.priority)
+	WHERE x.outbox_id = outbox_id;
+	RETURN p.next_attempt_at;
 END $$;
 
 CREATE FUNCTION model.replay(outbox_id uuid, deliver_at timestamptz = NULL) RETURNS uuid LANGUAGE plpgsql AS $$
