@@ -32,7 +32,7 @@ check_attempts(const Facts &facts, const Message &message, Violations &found)
 bool
 is_report(const Attempt &attempt)
 {
-	return !attempt.lost() && !attempt.cancelled();
+	return !attempt.lost() && !attempt.cancelled() && !attempt.broken() && !attempt.released();
 }
 
 bool
@@ -86,24 +86,86 @@ check_cause(const Attempt &attempt, const std::map<std::string, const Reported *
 		found.push_back({"reports", "the ledger holds a report otherwise than it was made", about});
 }
 
+// Of cancelled messages, or of broken leases: each has its attempt, and each such attempt was asked for.
 void
-check_cancels(const Facts &facts, Violations &found)
+check_interventions(const Facts &facts, const std::vector<Intervened> &list, bool (Attempt::*is_one)() const,
+					const std::string &no_attempt, const std::string &nobody, Violations &found)
 {
-	std::map<std::string, const Cancelled *> by_reason;
+	std::map<std::string, const Intervened *> by_reason;
 
-	for (const Cancelled &one : facts.cancelled)
+	for (const Intervened &one : list)
 	{
 		const Attempt *attempt = facts.attempt_number(one.id, one.number);
 
 		by_reason[one.reason] = &one;
-		if (one.done() && one.number > 0 && (attempt == nullptr || attempt->error_message != one.reason))
-			found.push_back({"reports", "a cancelled message has no such attempt", {one.id}});
+		if (one.done() && one.number > 0 &&
+			(attempt == nullptr || !(attempt->*is_one)() || attempt->error_message != one.reason))
+			found.push_back({"reports", no_attempt, {one.id}});
 	}
 	for (const auto &[id, attempts] : facts.attempts)
 		for (const Attempt &attempt : attempts)
-			if (attempt.cancelled() &&
+			if ((attempt.*is_one)() &&
 				(by_reason.count(attempt.error_message) == 0 || by_reason[attempt.error_message]->certainly_not()))
-				found.push_back({"reports", "nobody cancelled this message", {id}});
+				found.push_back({"reports", nobody, {id, attempt.token}});
+}
+
+// ---- releases
+
+// What is known of the releases of one message.
+struct Releases {
+	int64_t counted = 0;  // as tries, in the ledger
+	int64_t untried = 0;  // certainly
+	int64_t possible = 0; // untried, at most
+};
+
+// Whether the ledger holds what was answered, and nothing that nobody asked for.
+void
+check_release(const Facts &facts, const Changed &one, std::map<std::string, Releases> &messages, Violations &found)
+{
+	const Attempt *attempt = facts.attempt_of_token(one.id, one.token);
+	bool counted = attempt != nullptr && attempt->released();
+
+	if (!one.refused.empty() || one.certainly_not())
+		return;
+	messages[one.id].possible += !counted;
+	if (!one.accepted() || !one.done())
+		return;
+	messages[one.id].untried += !counted;
+	if (one.is_due ? counted && attempt->terminal() : !counted || !attempt->terminal())
+		found.push_back({"reports", "a release is not in the ledger as it was answered", {one.id, one.token}});
+}
+
+void
+check_releases(const Facts &facts, Violations &found)
+{
+	std::map<std::string, Releases> messages;
+	std::set<std::string> asked;
+
+	for (const Changed &one : facts.released)
+	{
+		check_release(facts, one, messages, found);
+		if (one.refused.empty() && !one.certainly_not())
+			asked.insert(one.token);
+	}
+	for (const auto &[id, attempts] : facts.attempts)
+		for (const Attempt &attempt : attempts)
+		{
+			messages[id].counted += attempt.released();
+			if (attempt.released() && asked.count(attempt.token) == 0)
+				found.push_back({"reports", "nobody released this lease", {id, attempt.token}});
+		}
+	for (const auto &[id, releases] : messages)
+	{
+		auto message = facts.messages.find(id);
+		auto most = message == facts.messages.end() ? facts.most_releases.end()
+													: facts.most_releases.find(message->second.queue);
+		bool is_limited = most != facts.most_releases.end();
+
+		if (is_limited && releases.untried > (releases.counted + 1) * most->second)
+			found.push_back({"reports", "more releases than max_releases, and none of them a try", {id}});
+		if (releases.counted > 0 && (!is_limited || releases.possible < releases.counted * most->second))
+			found.push_back({"reports", "a release counted as a try too early", {id}});
+	}
 }
 
 void
@@ -131,7 +193,7 @@ struct Story {
 	const Leased *lease = nullptr;
 	std::vector<const Attempt *> attempts;
 	std::vector<Use> uses; // accepted and committed: reports, renewals, releases
-	int releases = 0;      // accepted and committed
+	int64_t releases = 0;  // accepted and committed
 	bool released_maybe = false;
 	bool renewed_maybe = false;
 	int64_t expires = 0;
@@ -223,7 +285,10 @@ check_end(const Story &story, const Facts &facts, const Forgotten &forgotten, Vi
 {
 	const Leased &lease = *story.lease;
 	std::vector<std::string> about = {lease.id, lease.token};
-	size_t ends = story.attempts.size() + static_cast<size_t>(story.releases);
+	// A release that counted as a try is both.
+	int64_t counted = std::count_if(story.attempts.begin(), story.attempts.end(),
+									[](const Attempt *attempt) { return attempt->released(); });
+	int64_t ends = static_cast<int64_t>(story.attempts.size()) + std::max(story.releases - counted, int64_t{0});
 
 	if (lease.certainly_not())
 	{
@@ -287,6 +352,67 @@ check_pairs(const Stories &stories, Violations &found)
 			for (const Story *second : list)
 				if (first->lease->transaction->ended < second->lease->call->asked)
 					check_pair(*first, *second, found);
+}
+
+// ---- what operators do between
+
+void
+check_broken(const Facts &facts, const Stories &stories, Violations &found)
+{
+	for (const Intervened &one : facts.broken)
+	{
+		const Attempt *attempt = facts.attempt_number(one.id, one.number);
+		auto story = attempt == nullptr ? stories.end() : stories.find(attempt->token);
+
+		if (!one.done() || story == stories.end())
+			continue;
+		for (const Use &use : story->second.uses)
+			if (use.effect->call->asked > one.transaction->ended)
+				found.push_back({"leases", "a broken lease was used: a " + use.verb, {one.id, attempt->token}});
+	}
+}
+
+// Another one, of which it is not certain that it came first.
+bool
+is_rescheduled_again(const Facts &facts, const Rescheduled &first)
+{
+	return std::any_of(facts.rescheduled.begin(), facts.rescheduled.end(), [&](const Rescheduled &other) {
+		return &other != &first && other.id == first.id && !other.certainly_not() &&
+			   other.transaction->ended >= first.call->asked;
+	});
+}
+
+void
+check_rescheduled(const Facts &facts, const Rescheduled &one, const Story &story, Violations &found)
+{
+	const Leased &lease = *story.lease;
+	std::vector<std::string> about = {one.id, lease.token};
+
+	if (lease.done() && lease.transaction->ended < one.call->asked)
+		for (const Use &use : story.uses)
+			if (use.effect->call->asked > one.call->answered)
+			{
+				found.push_back({"leases", "a leased message was rescheduled", about});
+				break;
+			}
+	// What is not leased is due at no other time unless it is rescheduled again.
+	if (lease.call->asked > one.transaction->ended && facts.server_time(lease.call->answered) < one.due &&
+		!facts.stepped_near(one.due) && !facts.stepped_during(*lease.call) && !is_rescheduled_again(facts, one))
+		found.push_back({"leases", "a message was leased before it was due", about});
+}
+
+void
+check_schedule(const Facts &facts, const Stories &stories, Violations &found)
+{
+	std::map<std::string, std::vector<const Story *>> by_message;
+
+	for (const auto &[token, story] : stories)
+		if (story.lease != nullptr)
+			by_message[story.lease->id].push_back(&story);
+	for (const Rescheduled &one : facts.rescheduled)
+		if (one.done() && one.due > 0)
+			for (const Story *story : by_message[one.id])
+				check_rescheduled(facts, one, *story, found);
 }
 
 // Tokens of the ledger that nobody was told of: from claims whose answer was lost.
@@ -396,7 +522,11 @@ check_reports(const Facts &facts, Violations &found)
 		for (const Attempt &attempt : attempts)
 			if (is_report(attempt))
 				check_cause(attempt, by_reference, found);
-	check_cancels(facts, found);
+	check_interventions(facts, facts.cancelled, &Attempt::cancelled, "a cancelled message has no such attempt",
+						"nobody cancelled this message", found);
+	check_interventions(facts, facts.broken, &Attempt::broken, "a broken lease has no such attempt",
+						"nobody broke this lease", found);
+	check_releases(facts, found);
 	check_repairs(facts, found);
 }
 
@@ -413,6 +543,8 @@ check_leases(const Facts &facts, const History &history, Violations &found)
 			check_times(story, facts, found);
 		}
 	check_pairs(stories, found);
+	check_broken(facts, stories, found);
+	check_schedule(facts, stories, found);
 	check_untold(history, stories, found);
 	check_pauses(facts, history, found);
 	check_batches(history, found);

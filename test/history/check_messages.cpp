@@ -191,14 +191,17 @@ expected_of(const std::string &verb)
 	static const std::set<std::string> never_waits = {"57014"};
 	static const std::set<std::string> report = {"57014", "40P01", "55P03", "P7002"};
 	static const std::set<std::string> cancel = {"57014", "40P01", "55P03", "P7005", "55006"};
+	static const std::set<std::string> breaking = {"57014", "40P01", "55P03", "P7005", "55000"};
 	static const std::set<std::string> finish = {"57014", "42704", "55000"};
 
 	if (verb == "claim" || verb == "repair" || verb == "renew" || verb == "release" || verb == "stats")
 		return never_waits;
 	if (verb == "complete")
 		return report;
-	if (verb == "cancel" || verb == "replay")
+	if (verb == "cancel" || verb == "replay" || verb == "reschedule")
 		return cancel;
+	if (verb == "break")
+		return breaking;
 	return verb == "finish" ? finish : waits;
 }
 

@@ -12,8 +12,9 @@
 namespace {
 
 // m1 is delivered, m2 at the second try, m4 after a lost lease, m5 is cancelled and replayed
-// as m6, which is given back once; m3 is rolled back.
-const char *const right = R"(1 d 0 queue queue=plain max_attempts=3
+// as m6, which is given back once; m3 is rolled back. m8 is given back, which counts as a try, and
+// put off; its next lease is broken, and with the third it is delivered.
+const char *const right = R"(1 d 0 queue queue=plain max_attempts=3 max_releases=0
 10 p 1 begin auto=1
 10 p 1 call n=1 verb=enqueue
 10 p 1 item n=1 queue=plain tag=t1
@@ -53,6 +54,11 @@ const char *const right = R"(1 d 0 queue queue=plain max_attempts=3
 27 f 1 begin auto=1
 27 f 1 call as=commit gid=c/q/1 n=1 verb=finish
 28 f 1 ok n=1
+30 p3 1 begin auto=1
+30 p3 1 call n=1 verb=enqueue
+30 p3 1 item n=1 queue=plain tag=t8
+31 p3 1 row n=1 created=1 id=m8
+31 p3 1 ok n=1
 40 w 1 begin auto=1
 40 w 1 call batch=4 n=1 verb=claim worker=w
 41 w 1 row expires=1000 id=m1 n=1 tag=t1 token=k1
@@ -98,8 +104,38 @@ const char *const right = R"(1 d 0 queue queue=plain max_attempts=3
 58 v 3 begin auto=1
 58 v 3 call n=1 verb=release worker=v
 58 v 3 item id=m6 n=1 token=k6
-59 v 3 row id=m6 n=1
+59 v 3 row id=m6 n=1 next_attempt_at=x
 59 v 3 ok n=1
+60 u 1 begin auto=1
+60 u 1 call batch=1 n=1 verb=claim worker=u
+61 u 1 row expires=1060 id=m8 n=1 tag=t8 token=k8
+61 u 1 ok n=1
+62 u 2 begin auto=1
+62 u 2 call n=1 verb=release worker=u
+62 u 2 item id=m8 n=1 token=k8
+63 u 2 row id=m8 n=1 next_attempt_at=x
+63 u 2 ok n=1
+64 o2 1 begin auto=1
+64 o2 1 call id=m8 n=1 verb=reschedule
+65 o2 1 row due=200 n=1
+65 o2 1 ok n=1
+210 u 3 begin auto=1
+210 u 3 call batch=1 n=1 verb=claim worker=u
+211 u 3 row expires=1210 id=m8 n=1 tag=t8 token=k82
+211 u 3 ok n=1
+212 o2 2 begin auto=1
+212 o2 2 call id=m8 n=1 reason=hangs verb=break
+213 o2 2 row n=1 no=2
+213 o2 2 ok n=1
+220 u 4 begin auto=1
+220 u 4 call batch=1 n=1 verb=claim worker=u
+221 u 4 row expires=1220 id=m8 n=1 tag=t8 token=k83
+221 u 4 ok n=1
+230 u 5 begin auto=1
+230 u 5 call n=1 verb=complete worker=u
+230 u 5 item id=m8 n=1 reference=u:1 state=DISPATCHED token=k83
+231 u 5 row n=1 no=3 recorded=DISPATCHED
+231 u 5 ok n=1
 1100 r 1 begin auto=1
 1100 r 1 call n=1 verb=repair worker=r
 1102 r 1 row id=m4 lost_by=w n=1 no=1 state=ZOMBIE_REQUEUE
@@ -130,6 +166,10 @@ const char *const right = R"(1 d 0 queue queue=plain max_attempts=3
 2000 d 0 message id=m4 key=k queue=plain tag=t4
 2000 d 0 message id=m5 number=2 partition_key=a queue=numbered tag=t5
 2000 d 0 message id=m6 number=3 partition_key=a queue=numbered replay_of=m5 tag=t5
+2000 d 0 message id=m8 queue=plain tag=t8
+2000 d 0 attempt created_at=62 error_code=RELEASES_EXHAUSTED id=m8 no=1 state=RETRYABLE token=k8 worker=u
+2000 d 0 attempt created_at=212 error_code=LEASE_BROKEN error_message=hangs id=m8 no=2 state=ZOMBIE_REQUEUE token=k82 worker=u
+2000 d 0 attempt created_at=230 id=m8 no=3 reference=u:1 state=DISPATCHED token=k83 worker=u
 2000 d 0 attempt created_at=42 id=m1 no=1 reference=w:1 state=DISPATCHED token=k1 worker=w
 2000 d 0 attempt created_at=44 id=m2 no=1 reference=w:2 state=RETRYABLE token=k2 worker=w
 2000 d 0 attempt created_at=1112 id=m2 no=2 reference=w:4 state=DISPATCHED token=k22 worker=w
@@ -341,6 +381,32 @@ const Case ledger_reports[] = {
 	 {{"48 o 1 commit", "48 o 1 rollback"}, {"49 o 1 ended as=committed", "49 o 1 ended as=rolledback"}},
 	 "",
 	 "nobody cancelled"},
+	{"BrokenNotThere", {{"error_message=hangs", "error_message=other"}}, "", "a broken lease has no such attempt"},
+	{"NobodyBroke",
+	 {{"213 o2 2 row", ""}, {"213 o2 2 ok n=1", "213 o2 2 error n=1 sqlstate=57014"}},
+	 "",
+	 "nobody broke this lease"},
+	{"NobodyReleased", {{"item id=m8 n=1 token=k8", "item id=m8 n=1 token=k9"}}, "", "nobody released this lease"},
+	{"ReleaseUnknown", {{"63 u 2", ""}}, "", ""},
+	{"ReleaseEndedNothing", {{"row id=m8 n=1 next_attempt_at=x", "row id=m8 n=1"}}, "", "as it was answered"},
+	{"ReleaseEnds",
+	 {{"no=1 state=RETRYABLE token=k8", "no=1 state=FAILED token=k8"}},
+	 "",
+	 "a release is not in the ledger as it was answered"},
+	{"ReleaseNotLimited", {{" max_releases=0", ""}}, "", "a release counted as a try too early"},
+	{"ReleaseTooEarly", {{"max_releases=0", "max_releases=1"}}, "", "a release counted as a try too early"},
+	{"ReleaseInTime",
+	 {{"max_releases=0", "max_releases=1"}},
+	 "58 u9 1 begin auto=1\n58 u9 1 call n=1 verb=release worker=u\n58 u9 1 item id=m8 n=1 token=k80\n",
+	 ""},
+	{"ReleaseTooLate",
+	 {{"error_code=RELEASES_EXHAUSTED", ""},
+	  {"213 o2 2 row n=1 no=2", "213 o2 2 row n=1 no=1"},
+	  {"error_message=hangs id=m8 no=2", "error_message=hangs id=m8 no=1"},
+	  {"231 u 5 row n=1 no=3", "231 u 5 row n=1 no=2"},
+	  {"id=m8 no=3", "id=m8 no=2"}},
+	 "",
+	 "more releases than max_releases, and none of them a try"},
 	{"RepairNotThere", {{"row id=m4 lost_by=w", "row id=m4 lost_by=v"}}, "", "a repair is not in the ledger"},
 };
 
@@ -407,6 +473,20 @@ const Case leases[] = {
 	  {"id=m2 no=2 reference=w:4 state=DISPATCHED token=k22", "id=m2 no=2 reference=w:4 state=DISPATCHED token=k2"}},
 	 "",
 	 "two leases at a time"},
+	{"UsedBroken",
+	 {},
+	 "214 u9 1 begin auto=1\n214 u9 1 call n=1 verb=renew worker=u\n214 u9 1 item id=m8 n=1 token=k82\n"
+	 "215 u9 1 row expires=1300 id=m8 n=1\n215 u9 1 ok n=1\n",
+	 "a broken lease was used: a renewal"},
+	{"RescheduledLeased",
+	 {},
+	 "222 o3 1 begin auto=1\n222 o3 1 call id=m8 n=1 verb=reschedule\n223 o3 1 row due=223 n=1\n223 o3 1 ok n=1\n",
+	 "a leased message was rescheduled"},
+	{"LeasedEarly", {{"due=200", "due=900"}}, "", "a message was leased before it was due"},
+	{"RescheduledTwice",
+	 {{"due=200", "due=900"}},
+	 "66 o3 1 begin auto=1\n66 o3 1 call id=m8 n=1 verb=reschedule\n67 o3 1 row due=100 n=1\n67 o3 1 ok n=1\n",
+	 ""},
 	{"NobodysLease", {{"41 w 1 row expires=1000 id=m4", ""}}, "", "nobody was given this lease"},
 	{"LeaseOfLostAnswer",
 	 {{"41 w 1 row expires=1000 id=m4", ""}},

@@ -59,7 +59,11 @@ public:
 			set_paused(session, "pause");
 		else if (random.chance(30))
 			cancel(session);
-		else if (random.chance(30))
+		else if (random.chance(20))
+			break_lease(session);
+		else if (random.chance(35))
+			reschedule(session);
+		else if (random.chance(40))
 			replay(session);
 		else if (random.chance(2))
 			session.call("reset", {}, "SELECT outbox.reset_stats()");
@@ -80,7 +84,7 @@ private:
 		session.call("stats", {},
 					 "SELECT queue, stats_reset, enqueued, duplicates, claim_batches, claimed, "
 					 "dispatched, failed, retryable, zombie_requeue, leases_lost, repaired, cancelled, "
-					 "notified, optimistic, optimistic_delivered, optimistic_retried, optimistic_failed, "
+					 "released, notified, optimistic, optimistic_delivered, optimistic_retried, optimistic_failed, "
 					 "optimistic_lost, latency_sum_ms FROM outbox.stats WHERE stats_reset IS NOT NULL");
 	}
 
@@ -91,10 +95,46 @@ private:
 		return answer.ok() && !answer.rows.empty() ? *answer.rows[0][0] : "";
 	}
 
+	static std::string any_pending(Session &session, const std::string &condition)
+	{
+		return one(session, "SELECT outbox_id FROM outbox.pending WHERE " + condition +
+								" ORDER BY md5(outbox_id::text || clock_timestamp()) LIMIT 1");
+	}
+
+	void break_lease(Session &session)
+	{
+		std::string id = any_pending(session, random.chance(90) ? "claimed_by IS NOT NULL" : "true");
+		std::string reason = session.name() + " breaks it";
+
+		if (id.empty())
+			return;
+		session.begin(isolation());
+		session.call("break", {{"id", id}, {"reason", reason}},
+					 "SELECT outbox.break_lease(" + quoted(id) + ", " + quoted(reason) + ") AS no");
+		end_somehow(session);
+	}
+
+	// To a time after the transaction, mostly, however that ends.
+	void reschedule(Session &session)
+	{
+		std::string id = any_pending(session, random.chance(70) ? "claimed_by IS NULL" : "true");
+		std::string due = "clock_timestamp() + " + quoted(std::to_string(random.below(800)) + " ms");
+		std::string priority = random.chance(30) ? std::to_string(random.below(3)) : "NULL";
+
+		if (id.empty())
+			return;
+		if (random.chance(50))
+			session.begin(isolation());
+		session.call("reschedule", {{"id", id}},
+					 "SELECT (extract(epoch FROM outbox.reschedule(" + quoted(id) + ", " + due + ", " + priority +
+						 ")) * 1000000)::bigint AS due");
+		if (session.open())
+			end_somehow(session);
+	}
+
 	void cancel(Session &session)
 	{
-		std::string id = one(session, "SELECT outbox_id FROM outbox.pending ORDER BY "
-									  "md5(outbox_id::text || clock_timestamp()) LIMIT 1");
+		std::string id = any_pending(session, "true");
 		std::string reason = session.name() + " does not want it";
 		bool force = random.chance(50);
 

@@ -112,6 +112,7 @@ Collector::add_changed(const Effect &effect, std::vector<Changed> &to)
 			one.answered = true;
 			one.refused = call.rows[i].text("error");
 			one.expires = call.rows[i].number("expires");
+			one.is_due = call.rows[i].has("next_attempt_at");
 		}
 		to.push_back(one);
 	}
@@ -136,9 +137,13 @@ Collector::add_call(const Effect &effect)
 		for (const Fields &row : call.rows)
 			facts.repaired.push_back(
 				{effect, row.text("id"), row.text("state"), row.text("lost_by"), row.number("no")});
-	if (call.verb == "cancel")
-		facts.cancelled.push_back({effect, call.fields.text("id"), call.fields.text("reason"),
-								   call.rows.empty() ? 0 : call.rows[0].number("no")});
+	if (call.verb == "cancel" || call.verb == "break")
+		(call.verb == "cancel" ? facts.cancelled : facts.broken)
+			.push_back({effect, call.fields.text("id"), call.fields.text("reason"),
+						call.rows.empty() ? 0 : call.rows[0].number("no")});
+	if (call.verb == "reschedule")
+		facts.rescheduled.push_back(
+			{effect, call.fields.text("id"), call.rows.empty() ? 0 : call.rows[0].number("due")});
 	if (call.verb == "replay")
 		facts.replayed.push_back({effect, call.fields.text("id"), call.rows.empty() ? "" : call.rows[0].text("id")});
 }
@@ -159,7 +164,11 @@ Collector::add_other(const Event &event)
 	else if (event.kind == "pending")
 		facts.pending.insert(f.text("id"));
 	else if (event.kind == "queue")
+	{
 		facts.ceilings[f.text("queue")] = f.number("max_attempts");
+		if (f.has("max_releases"))
+			facts.most_releases[f.text("queue")] = f.number("max_releases");
+	}
 	else if (event.kind == "clock")
 		facts.steps.push_back({event.at, f.number("from"), f.number("to")});
 	else if (event.kind == "crash")
@@ -199,13 +208,13 @@ has_reference(const Facts &facts, const Reported &report)
 }
 
 bool
-has_reason(const Facts &facts, const Cancelled &cancel)
+has_reason(const Facts &facts, const Intervened &one)
 {
-	auto found = facts.attempts.find(cancel.id);
+	auto found = facts.attempts.find(one.id);
 
 	return found != facts.attempts.end() &&
 		   std::any_of(found->second.begin(), found->second.end(),
-					   [&](const Attempt &attempt) { return attempt.error_message == cancel.reason; });
+					   [&](const Attempt &attempt) { return attempt.error_message == one.reason; });
 }
 
 // What of the effects of transactions whose outcome is unknown is in the tables. Not there is
@@ -232,8 +241,15 @@ traces_of(const Facts &facts)
 		note(one, facts.attempt_of_token(one.id, one.token) != nullptr, false);
 	for (const Reported &one : facts.reported)
 		note(one, has_reference(facts, one), one.accepted());
-	for (const Cancelled &one : facts.cancelled)
-		note(one, has_reason(facts, one), one.number > 0);
+	for (const auto *list : {&facts.cancelled, &facts.broken})
+		for (const Intervened &one : *list)
+			note(one, has_reason(facts, one), one.number > 0);
+	for (const Changed &one : facts.released)
+	{
+		const Attempt *attempt = facts.attempt_of_token(one.id, one.token);
+
+		note(one, attempt != nullptr && attempt->released(), false);
+	}
 	for (const Replayed &one : facts.replayed)
 		if (!one.replay.empty())
 			note(one, facts.messages.count(one.replay) > 0, true);
@@ -273,6 +289,8 @@ resolve(Facts &facts, History &history)
 	take_outcomes(facts.released);
 	take_outcomes(facts.repaired);
 	take_outcomes(facts.cancelled);
+	take_outcomes(facts.broken);
+	take_outcomes(facts.rescheduled);
 	take_outcomes(facts.replayed);
 }
 

@@ -46,6 +46,7 @@ struct Changed : Effect {
 	std::string refused;
 	bool answered = false;
 	int64_t expires = 0;
+	bool is_due = false; // again, after a release
 
 	bool accepted() const { return answered && refused.empty(); }
 };
@@ -55,9 +56,15 @@ struct Repaired : Effect {
 	int64_t number = 0;
 };
 
-struct Cancelled : Effect {
+// Of an operator: cancel and break_lease.
+struct Intervened : Effect {
 	std::string id, reason;
 	int64_t number = 0; // 0: there was no answer
+};
+
+struct Rescheduled : Effect {
+	std::string id;
+	int64_t due = 0; // 0: there was no answer
 };
 
 struct Replayed : Effect {
@@ -78,6 +85,8 @@ struct Attempt {
 	bool terminal() const { return state == "DISPATCHED" || state == "FAILED"; }
 	bool lost() const { return error_code == "LEASE_EXPIRED"; }
 	bool cancelled() const { return error_code == "CANCELLED"; }
+	bool broken() const { return error_code == "LEASE_BROKEN"; }
+	bool released() const { return error_code == "RELEASES_EXHAUSTED"; }
 };
 
 // When the clock of the server was moved, and from how far to how far from the true time.
@@ -96,13 +105,15 @@ struct Facts {
 	std::vector<Reported> reported;
 	std::vector<Changed> renewed, released;
 	std::vector<Repaired> repaired;
-	std::vector<Cancelled> cancelled;
+	std::vector<Intervened> cancelled, broken;
+	std::vector<Rescheduled> rescheduled;
 	std::vector<Replayed> replayed;
 
 	std::map<std::string, Message> messages;              // by id
 	std::map<std::string, std::vector<Attempt>> attempts; // by id, in order of their numbers
 	std::set<std::string> pending;
-	std::map<std::string, int64_t> ceilings; // by queue, 0: none
+	std::map<std::string, int64_t> ceilings;      // by queue, 0: none
+	std::map<std::string, int64_t> most_releases; // by queue that limits them
 	std::vector<ClockStep> steps;
 	std::vector<Crash> crashes;
 	std::vector<Event> left;                 // due, and not returned by a claim that had room for them

@@ -147,6 +147,8 @@ count(const History &history)
 	for (const Event &event : history.others)
 	{
 		seen["attempts"] += event.kind == "attempt";
+		seen["broken leases"] += event.fields.text("error_code") == "LEASE_BROKEN";
+		seen["releases that counted as a try"] += event.fields.text("error_code") == "RELEASES_EXHAUSTED";
 		seen["lost leases"] += event.fields.text("error_code") == "LEASE_EXPIRED";
 		seen["crashes"] += event.kind == "crash";
 		if (event.kind == "fault")
@@ -158,7 +160,9 @@ count(const History &history)
 bool
 all_came_up()
 {
-	static const std::vector<std::string> needed = {"calls of cancel",
+	static const std::vector<std::string> needed = {"broken leases",
+													"calls of break",
+													"calls of cancel",
 													"calls of claim",
 													"calls of complete",
 													"calls of complete_and_claim",
@@ -171,6 +175,7 @@ all_came_up()
 													"calls of renew",
 													"calls of repair",
 													"calls of replay",
+													"calls of reschedule",
 													"calls of stats",
 													"calls undone by a savepoint",
 													"crashes",
@@ -179,6 +184,7 @@ all_came_up()
 													"lost leases",
 													"prepared transactions",
 													"refused reports",
+													"releases that counted as a try",
 													"repeated keys",
 													"transactions that were rolled back",
 													"transactions whose end nobody was told"};
@@ -209,7 +215,7 @@ make_queues(Server &server)
 {
 	server.must("SELECT outbox.create_queue('plain', max_attempts => 5, lease => '300 ms', "
 				"backoff_base => '5 ms', "
-				"backoff_cap => '50 ms', repair_delay => '0')");
+				"backoff_cap => '50 ms', repair_delay => '0', max_releases => 1)");
 	server.must("SELECT outbox.create_queue('numbered', max_attempts => 8, ordering => 'numbered', "
 				"backoff_base => '5 ms', "
 				"backoff_cap => '50 ms', repair_delay => '20 ms')");
@@ -221,7 +227,7 @@ note_state(Server &server, Recorder &recorder)
 	std::string error = std::to_string(server.clock_error());
 
 	recorder.write(0, "clock", {{"from", error}, {"to", error}});
-	recorder.write(0, "queue", {{"queue", "plain"}, {"max_attempts", "5"}});
+	recorder.write(0, "queue", {{"queue", "plain"}, {"max_attempts", "5"}, {"max_releases", "1"}});
 	recorder.write(0, "queue", {{"queue", "numbered"}, {"max_attempts", "8"}});
 }
 
