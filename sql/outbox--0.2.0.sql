@@ -124,7 +124,7 @@ CREATE TABLE outbox.queues (
 COMMENT ON TABLE outbox.queues IS 'The queues and their policies. Changed by create_queue, alter_queue, drop_queue, pause and resume.';
 COMMENT ON COLUMN outbox.queues.queue IS 'name, 1 to 63 bytes; names that differ in case are different queues';
 COMMENT ON COLUMN outbox.queues.max_attempts IS 'ceiling: the attempt with this number is the last; NULL = no ceiling';
-COMMENT ON COLUMN outbox.queues.lease IS 'how long a claim lasts when the worker does not say';
+COMMENT ON COLUMN outbox.queues.lease IS 'how long a lease lasts unless the worker asks for another time';
 COMMENT ON COLUMN outbox.queues.backoff_base IS 'delay before the second attempt; doubles with each further one';
 COMMENT ON COLUMN outbox.queues.backoff_cap IS 'no delay is longer than this';
 COMMENT ON COLUMN outbox.queues.backoff_jitter IS 'share of the delay, 0 to 1, that may be taken off, as a pure function of message and attempt';
@@ -135,22 +135,22 @@ COMMENT ON COLUMN outbox.queues.validator IS 'qualified name of a function f(pay
 COMMENT ON COLUMN outbox.queues.paused IS 'true: nothing of this queue is claimed';
 COMMENT ON COLUMN outbox.queues.max_in_flight IS 'reserved: NULL in this version';
 COMMENT ON COLUMN outbox.queues.created_at IS 'when the queue was made';
-COMMENT ON COLUMN outbox.queues.validator_owner IS 'the role that owned the validator when it was set: for no other owner is it run';
-COMMENT ON COLUMN outbox.queues.payload_kind IS 'object: a payload that is a string which holds a JSON object is refused as encoded twice; any: nothing is refused';
-COMMENT ON COLUMN outbox.queues.max_releases IS 'how often a message may be released untried: each release beyond counts as a try; NULL = no ceiling';
+COMMENT ON COLUMN outbox.queues.validator_owner IS 'the role that owned the validator when it was set; it does not run for another owner';
+COMMENT ON COLUMN outbox.queues.payload_kind IS 'object: a JSON string that holds a JSON object is refused as encoded twice; any: it is accepted';
+COMMENT ON COLUMN outbox.queues.max_releases IS 'how often a message may be released without a try; each further release counts as a try; NULL = no ceiling';
 COMMENT ON CONSTRAINT queues_pkey ON outbox.queues IS 'one row for each queue';
 COMMENT ON INDEX outbox.queues_pkey IS 'one row for each queue';
 COMMENT ON CONSTRAINT queues_name_length ON outbox.queues IS 'a queue name is a NOTIFY payload too';
 COMMENT ON CONSTRAINT queues_max_attempts ON outbox.queues IS 'a message gets at least one try';
-COMMENT ON CONSTRAINT queues_lease ON outbox.queues IS 'a lease lasts';
+COMMENT ON CONSTRAINT queues_lease ON outbox.queues IS 'a lease is longer than zero';
 COMMENT ON CONSTRAINT queues_backoff ON outbox.queues IS 'delays are not negative';
-COMMENT ON CONSTRAINT queues_jitter ON outbox.queues IS 'jitter is a share';
+COMMENT ON CONSTRAINT queues_jitter ON outbox.queues IS 'jitter is between 0 and 1';
 COMMENT ON CONSTRAINT queues_repair_delay ON outbox.queues IS 'delays are not negative';
 COMMENT ON CONSTRAINT queues_ordering ON outbox.queues IS 'the orderings this version knows';
 COMMENT ON CONSTRAINT queues_validator ON outbox.queues IS 'none is NULL; one has the owner it was set for';
 COMMENT ON CONSTRAINT queues_payload_kind ON outbox.queues IS 'the kinds this version knows';
 COMMENT ON CONSTRAINT queues_max_releases ON outbox.queues IS 'with 0 each release counts as a try';
-COMMENT ON CONSTRAINT queues_not_yet ON outbox.queues IS 'settings that this version does not act on are refused rather than ignored';
+COMMENT ON CONSTRAINT queues_not_yet ON outbox.queues IS 'settings that this version does not support are refused';
 
 CREATE TRIGGER merge_queue BEFORE INSERT ON outbox.queues
 	FOR EACH ROW EXECUTE FUNCTION outbox.merge_queue();
@@ -187,8 +187,8 @@ COMMENT ON COLUMN outbox.messages.event_type IS 'what happened';
 COMMENT ON COLUMN outbox.messages.aggregate_type IS 'kind of the thing it happened to';
 COMMENT ON COLUMN outbox.messages.aggregate_id IS 'the thing it happened to; scope of idempotency_key';
 COMMENT ON COLUMN outbox.messages.partition_key IS 'the group of the message; in a numbered queue the key of its number';
-COMMENT ON COLUMN outbox.messages.sequence_id IS 'number within (queue, partition_key) where the queue numbers; else NULL';
-COMMENT ON COLUMN outbox.messages.idempotency_key IS 'key under which the producer may say this again without effect';
+COMMENT ON COLUMN outbox.messages.sequence_id IS 'number within (queue, partition_key) if the queue is numbered; else NULL';
+COMMENT ON COLUMN outbox.messages.idempotency_key IS 'a repeated enqueue with this key has no effect';
 COMMENT ON COLUMN outbox.messages.routing_key IS 'carried along for the delivery';
 COMMENT ON COLUMN outbox.messages.priority IS '0 to 15, higher first';
 COMMENT ON COLUMN outbox.messages.max_attempts IS 'ceiling of this message; NULL = the queue''s';
@@ -204,7 +204,7 @@ CREATE TABLE outbox.messages_default PARTITION OF outbox.messages (
 	CONSTRAINT messages_default_pkey PRIMARY KEY (outbox_id),
 	CONSTRAINT messages_one_payload CHECK ((payload IS NULL) <> (payload_bytes IS NULL))
 ) DEFAULT WITH (toast_tuple_target = 8160);
-COMMENT ON TABLE outbox.messages_default IS 'Messages of no dated partition: an insert never fails for want of one.';
+COMMENT ON TABLE outbox.messages_default IS 'Messages of no dated partition: an insert never fails because a partition is missing.';
 COMMENT ON CONSTRAINT messages_default_pkey ON outbox.messages_default IS 'a message is written once';
 COMMENT ON INDEX outbox.messages_default_pkey IS 'a message is written once';
 COMMENT ON CONSTRAINT messages_one_payload ON outbox.messages_default IS 'a message has one payload, JSON or bytes';
@@ -311,9 +311,9 @@ COMMENT ON COLUMN outbox.pending.release_count IS 'how often it was released unt
 COMMENT ON CONSTRAINT pending_pkey ON outbox.pending IS 'a message is pending once';
 COMMENT ON INDEX outbox.pending_pkey IS 'a message is pending once';
 COMMENT ON CONSTRAINT pending_lease_is_whole ON outbox.pending IS 'the four lease columns are all NULL or all set';
-COMMENT ON CONSTRAINT pending_priority ON outbox.pending IS 'the priorities that claims look for';
+COMMENT ON CONSTRAINT pending_priority ON outbox.pending IS 'priorities are between 0 and 15';
 COMMENT ON CONSTRAINT pending_release_count ON outbox.pending IS 'releases count from 0';
-COMMENT ON CONSTRAINT pending_times_are_finite ON outbox.pending IS 'each time has a distance from now';
+COMMENT ON CONSTRAINT pending_times_are_finite ON outbox.pending IS 'times are finite';
 COMMENT ON INDEX outbox.pending_due IS 'the order of claims: a row stands where it becomes claimable, so rows leased by others are not at the head';
 COMMENT ON INDEX outbox.pending_lease IS 'finds expired leases, and one worker''s leases, without reading pending';
 COMMENT ON INDEX outbox.pending_key_sequence IS 'two pending messages never share (queue, partition_key, sequence_id)';
@@ -374,7 +374,7 @@ CREATE TABLE outbox.dead (
 	CONSTRAINT dead_acknowledgement_is_whole CHECK (pg_catalog.num_nulls(acknowledged_at, acknowledged_by, reason) IN (0, 3))
 );
 CREATE INDEX dead_open ON outbox.dead (queue) WHERE acknowledged_at IS NULL;
-COMMENT ON TABLE outbox.dead IS 'The dead letters: a row for each message that ended as FAILED and was not replayed. The functions write it in the transaction that ends or replays the message; what they died of is in the ledger.';
+COMMENT ON TABLE outbox.dead IS 'The dead letters: a row for each message that ended as FAILED and was not replayed. The functions write it in the transaction that ends or replays the message; the ledger has the cause.';
 COMMENT ON COLUMN outbox.dead.outbox_id IS 'the message';
 COMMENT ON COLUMN outbox.dead.queue IS 'its queue';
 COMMENT ON COLUMN outbox.dead.died_at IS 'when its terminal attempt was written';
@@ -405,7 +405,7 @@ CREATE TABLE outbox.retention (
 	CONSTRAINT retention_pkey PRIMARY KEY (one),
 	CONSTRAINT retention_is_one_row CHECK (one)
 );
-COMMENT ON TABLE outbox.retention IS 'How long old data is kept: one row, or none for ever. Written by set_retention.';
+COMMENT ON TABLE outbox.retention IS 'How long old data is kept: one row; no row means without limit. Written by set_retention.';
 COMMENT ON COLUMN outbox.retention.one IS 'true: there is no second row';
 COMMENT ON COLUMN outbox.retention.keep IS 'age, since they ended, at which messages are retired; NULL = for ever';
 COMMENT ON COLUMN outbox.retention.dead_letters IS 'age until which a dead letter that was not replayed keeps its partition; NULL = for ever';

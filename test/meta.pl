@@ -148,10 +148,11 @@ foreach my $page (@pages)
 is_deeply(\@broken, [], 'links in the documentation lead somewhere');
 
 # Words that PostgreSQL's manual does without; see docs/contributing.md.
-my %prose = map { $_ => slurp($_) =~ s/^```.*?^```$|`[^`\n]*`//msgr } grep { $_ ne 'docs/internals.md' } @pages;
+my %prose = map { $_ => slurp($_) =~ s/^```.*?^```$|`[^`\n]*`//msgr } @pages;
 $prose{$_} = join '', slurp($_) =~ /^COMMENT ON .+?;\n/msg foreach glob 'sql/*.sql contracts/*/sql/*.sql';
+$prose{$_} = join "\n", slurp($_) =~ m{//(.+)}g foreach glob 'src/*.cpp src/*/*.cpp src/*/*.h';
 my @words = map { my $file = $_; map { "$file: $_" } $prose{$file} =~ /(.{0,30}\b(?:nobody|somebody|whoever|anew|likewise)\b)/gi } sort keys %prose;
-is_deeply(\@words, [], 'documentation and comments of objects use plain words');
+is_deeply(\@words, [], 'documentation and comments use plain words');
 
 # The architecture: folders are layers, and an include names its own layer or one below.
 my @layers = ([qw(core)], [qw(server)], [qw(rows)], [qw(commit)], [qw(message upkeep)], [qw(verbs)], [qw(process)]);

@@ -1,4 +1,4 @@
-// A time in shared memory that any process lowers and one takes: the earliest that was announced.
+// The earliest time that was announced, in shared memory: any process lowers it, and one process takes it.
 #pragma once
 
 #include "server/pg.h"

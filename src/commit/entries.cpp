@@ -58,15 +58,14 @@ has_floor(int priority)
 	return shared != nullptr && priority >= 0 && priority < priorities;
 }
 
-// Its key in the index pending_due.
 void
 note_least(TimestampTz *least, TimestampTz key)
 {
 	*least = Min(*least, key);
 }
 
-// The slot has become another queue's, or was given up; this one may have got another slot
-// meanwhile. To lower a floor too far costs a walk, no more.
+// For a slot that was freed or passed to another queue: ours may have another slot now. A floor
+// that is lowered too far only costs a walk.
 void
 lower_in_all(int priority, TimestampTz key)
 {
@@ -89,7 +88,7 @@ lower_due_floors(const Entries *entries)
 
 } // namespace
 
-// If the slot has become another queue's, that one's floor was read, and maybe taken.
+// If the slot has passed to another queue, this has read, and perhaps taken, the floor of that queue.
 TimestampTz
 begin_at_due_floor(FloorScan *scan, const QueueRef &ref, const text *queue, int priority)
 {

@@ -1,9 +1,8 @@
 // The entries that this transaction makes in and removes from the indexes of outbox.pending.
 //
-// Guarantee: no scan floor stands above an entry that is live for the reader. A transaction's own entries
-// are live for it while others cannot see them: its scans begin at the least that it made. Entries that it removed are
-// live again if it fails: it raises no floor above the least that it removed. Its commit lowers the floors to what it
-// made.
+// Guarantee: no scan begins above an entry that is live for it. A transaction sees its own entries before others do:
+// its scans begin at the least that it made. An abort brings back the entries that it removed: it raises no floor above
+// the least of these. Its commit lowers the floors to the entries that it made.
 #pragma once
 
 #include "commit/floor.h"
@@ -40,15 +39,15 @@ void remember_removed(const Entry &entry);
 // At the end of the transaction. Atomic operations only.
 void lower_floors();
 void forget_entries();
-// Rows with unknown keys became visible.
+// After rows with unknown keys became visible.
 void lower_all_floors();
 
 // ---- scanning
 
-// ref: the queue's, looked up before.
+// ref: of the queue.
 TimestampTz begin_at_due_floor(FloorScan *scan, const QueueRef &ref, const text *queue, int priority);
 TimestampTz begin_at_lease_floor(FloorScan *scan);
-// The same for those who only look.
+// For scans that raise no floor.
 TimestampTz due_floor(const QueueRef &ref, const text *queue, int priority);
 TimestampTz lease_floor();
 

@@ -8,10 +8,10 @@ namespace outbox {
 
 namespace {
 
-// That this process is raising, so that an error leaves none taken.
+// The floor that this process is raising: an error gives it up.
 Floor *raising;
 
-// Loads and stores only: a process that waits for the lock spins.
+// body() only loads and stores: a process that waits for the lock spins.
 template <typename Body>
 void
 locked(Floor *floor, const Body &body)
@@ -21,7 +21,7 @@ locked(Floor *floor, const Body &body)
 	SpinLockRelease(&floor->lock);
 }
 
-// Not if the slot was given to another queue meanwhile: then another process may have it.
+// If the slot has passed to another queue, another process may have taken the floor.
 void
 release(Floor *floor)
 {

@@ -1,21 +1,20 @@
 // The status of a background process in shared memory.
 //
-// Guarantee: the process that has the status writes it, others read it, under one lock; it stays readable after the
-// process has ended.
+// Guarantee: only the process writes it; others read it, under one lock, also after the process has ended.
 #pragma once
 
 #include "commit/shared.h"
 
 namespace outbox {
 
-// Takes a status, under the lock: false if a live process has it.
+// Takes a status. False if a live process has it.
 bool begin_status(ProcessStatus *report);
 void end_status(ProcessStatus *report);
-// Of what it does again and again.
+// The failures in a row of its worst step.
 int most_failures(const ProcessStatus *report);
 void set_activity(ProcessStatus *report, Activity activity);
 void set_error(ProcessStatus *report, const char *message);
-// Changes a report's numbers under the lock.
+// Changes it under the lock.
 template <typename Change>
 void
 change_status(ProcessStatus *report, const Change &change)

@@ -14,7 +14,7 @@ namespace {
 shmem_request_hook_type previous_request;
 shmem_startup_hook_type previous_startup;
 
-// Slots that this session used last, so that a queue is found without the lock.
+// The slots that this session used last: a queue in them is found without the lock.
 constexpr int remembered_slots = 16;
 struct Remembered {
 	QueueRef ref;
@@ -53,6 +53,20 @@ init_database(DatabaseSlot *slot)
 	memset(&slot->maintenance, 0, sizeof(slot->maintenance));
 }
 
+// All that outbox.stats shows of a queue.
+template <typename Body>
+void
+each_counter(QueueSlot *slot, const Body &body)
+{
+	for (pg_atomic_uint64 &counter : slot->counts)
+		body(&counter);
+	for (pg_atomic_uint64 &counter : slot->latency)
+		body(&counter);
+	for (pg_atomic_uint64 &counter : slot->wakeup_delay)
+		body(&counter);
+	body(&slot->wakeup_delay_sum_us);
+}
+
 void
 init_queue(QueueSlot *slot)
 {
@@ -60,13 +74,7 @@ init_queue(QueueSlot *slot)
 	pg_atomic_init_u64(&slot->woken_at, 0);
 	pg_atomic_init_u64(&slot->due_at, static_cast<uint64>(DT_NOEND));
 	pg_atomic_init_u32(&slot->dropped, 0);
-	for (pg_atomic_uint64 &counter : slot->counts)
-		pg_atomic_init_u64(&counter, 0);
-	for (pg_atomic_uint64 &counter : slot->latency)
-		pg_atomic_init_u64(&counter, 0);
-	for (pg_atomic_uint64 &counter : slot->wakeup_delay)
-		pg_atomic_init_u64(&counter, 0);
-	pg_atomic_init_u64(&slot->wakeup_delay_sum_us, 0);
+	each_counter(slot, [](pg_atomic_uint64 *counter) { pg_atomic_init_u64(counter, 0); });
 	slot->reset_at = 0;
 	for (pg_atomic_uint64 &count : slot->kept)
 		pg_atomic_init_u64(&count, 0);
@@ -140,7 +148,7 @@ is_known(const Remembered *last, const char *name)
 	return strcmp(last->name, name) == 0 && is_still(last->ref) && !is_dropped(last->ref.slot);
 }
 
-// Under the lock, without which the slot may become another queue's.
+// Under the lock: otherwise the slot may pass to another queue.
 void
 remember_slot(Remembered *last, const char *name, QueueSlot *slot)
 {
@@ -148,7 +156,7 @@ remember_slot(Remembered *last, const char *name, QueueSlot *slot)
 	strlcpy(last->name, name, sizeof(last->name));
 }
 
-// Makes a slot free: whoever noted it finds another generation.
+// Frees a slot. Those that noted it find another generation.
 void
 free_queue(QueueSlot *slot)
 {
@@ -156,7 +164,7 @@ free_queue(QueueSlot *slot)
 	slot->database = InvalidOid;
 }
 
-// The queue is gone, and the worker has taken all that was told of it.
+// The queue is gone, and the worker has taken all its announcements.
 bool
 is_reusable(QueueSlot *slot)
 {
@@ -164,7 +172,7 @@ is_reusable(QueueSlot *slot)
 		   (is_dropped(slot) && pg_atomic_read_u32(&slot->wake) == 0 && announced(&slot->due_at) == DT_NOEND);
 }
 
-// A slot never used, or of a queue that was dropped.
+// Takes a slot that was never used, or that of a dropped queue.
 QueueSlot *
 make_queue(const char *name, uint32 hash)
 {
@@ -279,13 +287,7 @@ queue_ref(const char *name, bool make)
 void
 reset_counts(QueueSlot *slot, TimestampTz now)
 {
-	for (pg_atomic_uint64 &counter : slot->counts)
-		pg_atomic_write_u64(&counter, 0);
-	for (pg_atomic_uint64 &counter : slot->latency)
-		pg_atomic_write_u64(&counter, 0);
-	for (pg_atomic_uint64 &counter : slot->wakeup_delay)
-		pg_atomic_write_u64(&counter, 0);
-	pg_atomic_write_u64(&slot->wakeup_delay_sum_us, 0);
+	each_counter(slot, [](pg_atomic_uint64 *counter) { pg_atomic_write_u64(counter, 0); });
 	slot->reset_at = now;
 }
 

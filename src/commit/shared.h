@@ -1,12 +1,11 @@
 // What all sessions of the server and the background workers share: wake flags, timers,
 // counters, and what the workers say of themselves.
 //
-// Guarantees: it is a cache. Whatever is lost of it (a crash, a full table) costs a
-// wake-up that comes later, or a count; never a message. Slots of databases and queues
-// are found and made under a lock that may wait and fail; what a commit does with them
-// afterwards are single atomic operations that can do neither.
+// Guarantees: it is a cache. A crash or a full table delays a wake-up or loses a count, never a
+// message. Slots of databases and queues are found and made under a lock, which may wait and
+// fail. A commit then uses only single atomic operations on them, which can do neither.
 //
-// All of it is absent (shared == nullptr) unless the library was preloaded.
+// Without preloading there is no shared memory: shared == nullptr.
 #pragma once
 
 #include "commit/announced.h"
@@ -63,15 +62,15 @@ enum class Activity : uint32 { stopped, off, running, waiting, in_trouble, left_
 
 constexpr int error_length = 512;
 
-// One thing that a process does again and again. It outlives the process: the log hears of
-// the end of a trouble from whoever ends it.
+// The failures of one step of a process. It outlives the process: a later process that succeeds
+// logs the end of the trouble.
 struct Trouble {
 	int failures; // in a row, of the process that lives
 	bool told;    // the log knows
 };
 constexpr int most_troubles = 5;
 
-// What a background process says of itself. Written by it alone, read under the lock.
+// The status of a background process. Only the process writes it; others read it under the lock.
 struct ProcessStatus {
 	int pid; // 0 = not running
 	Activity activity;
@@ -87,7 +86,7 @@ struct ProcessStatus {
 	int64 unrepaired; // at the last look
 };
 
-// A queue: what concerns it at each commit comes first.
+// A queue. The fields that each commit uses come first.
 struct QueueSlot {
 	pg_atomic_uint32 generation; // changes when the slot gets another queue
 	pg_atomic_uint32 wake;       // something of it became claimable
@@ -102,8 +101,8 @@ struct QueueSlot {
 	pg_atomic_uint64 wakeup_delay[wakeup_buckets];
 	pg_atomic_uint64 wakeup_delay_sum_us;
 	TimestampTz reset_at;
-	pg_atomic_uint64 kept[kept_counts]; // signed; what they say is known once counted_at is set
-	pg_atomic_uint64 scheduled;         // as counted then
+	pg_atomic_uint64 kept[kept_counts]; // signed; valid once counted_at is set
+	pg_atomic_uint64 scheduled;         // at that time
 	pg_atomic_uint64 counted_at;        // 0 = never
 	Floor due_floors[priorities];       // of the index pending_due
 };
@@ -113,18 +112,18 @@ struct DatabaseSlot {
 	pg_atomic_uint32 finding;      // a Finding
 	pg_atomic_uint32 worker;       // number of the live worker's PGPROC + 1; 0 = none
 	pg_atomic_uint32 leave;        // the worker is asked to go
-	pg_atomic_uint32 unstarted;    // for want of a background worker slot
-	pg_atomic_uint32 went_round;   // the worker that was started last has done its work once
-	pg_atomic_uint32 written;      // the OID of outbox.messages, once something was enqueued into it; 0 = nothing yet
-	pg_atomic_uint64 sleeps_until; // the worker wakes by itself then
-	pg_atomic_uint64 look_at;      // at that time the worker looks through all queues
+	pg_atomic_uint32 unstarted;    // no background worker slot was free
+	pg_atomic_uint32 went_round;   // the worker that was started last has completed a round
+	pg_atomic_uint32 written;      // the OID of outbox.messages that was enqueued into; 0 = none yet
+	pg_atomic_uint64 sleeps_until; // when the worker wakes
+	pg_atomic_uint64 look_at;      // when the worker looks through all queues
 	pg_atomic_uint64 expires_at;   // the earliest lease expiry that was announced
 	Floor lease_floor;             // of the index pending_lease
 	ProcessStatus report;
 	ProcessStatus maintenance;
 };
 
-// A build with stop points has so few that a test has more databases.
+// A build with stop points has few, so that a test can have more databases than slots.
 #ifdef OUTBOX_STOP_POINTS
 constexpr int database_slots = 4;
 #else
@@ -139,7 +138,7 @@ struct Shared {
 	ProcessStatus report;           // the launcher's
 	DatabaseSlot databases[database_slots];
 	int queue_slots;
-	int queues_used; // slots from here on were never used
+	int queues_used; // the slots from this one on were never used
 	QueueSlot queues[FLEXIBLE_ARRAY_MEMBER];
 };
 
@@ -149,16 +148,15 @@ extern Shared *shared;
 void request_shared_memory();
 
 // The slot of this session's database; nullptr when there is no room or no shared memory.
-// Takes no lock: a slot that has our database keeps it while we are connected, and while the
-// extension is there.
+// Takes no lock: the slot belongs to our database while we are connected and the extension exists.
 DatabaseSlot *my_database();
-// Any database's, made if need be. Only the launcher and the workers that it starts make slots.
+// The slot of any database. Only the launcher and its workers make slots.
 DatabaseSlot *database_slot(Oid database, bool make);
 void forget_database(Oid database);
 // Frees the slots of its queues.
 void forget_queues(Oid database);
 
-// A queue's slot, and the generation in which it is this queue's.
+// The slot of a queue, and the generation in which it belongs to the queue.
 struct QueueRef {
 	QueueSlot *slot; // nullptr = none
 	uint32 generation;
@@ -173,7 +171,7 @@ is_still(const QueueRef &ref)
 {
 	return ref.slot != nullptr && pg_atomic_read_u32(&ref.slot->generation) == ref.generation;
 }
-// Of a queue of this database; the slot is made if need be and wanted.
+// The slot of a queue of this database; made if there is none and make is true.
 QueueRef queue_ref(const char *name, bool make = true);
 inline int
 slot_number(const QueueSlot *slot)
@@ -181,14 +179,14 @@ slot_number(const QueueSlot *slot)
 	return static_cast<int>(slot - shared->queues);
 }
 
-// The bit of a queue for those who wait for it; nullptr: it has no slot.
+// The bit of a queue in the masks of waiting sessions; slot is nullptr if it has none.
 inline QueueMask
 mask_of(const QueueSlot *slot)
 {
 	return slot == nullptr ? every_queue : uint64{1} << (slot_number(slot) % 64);
 }
 
-// Each queue of a database that has a slot. Who needs the list to stay as it is holds the lock.
+// Each queue of a database that has a slot. Hold the lock if the list must not change.
 template <typename Body>
 void
 each_slot(Oid database, const Body &body)
@@ -215,7 +213,7 @@ set_finding(DatabaseSlot *slot, Finding finding)
 	pg_atomic_write_u32(&slot->finding, static_cast<uint32>(finding));
 }
 
-// Whether a process has the slot's report, and with it the database.
+// Whether a worker runs for the database.
 inline bool
 is_running(const DatabaseSlot *slot)
 {
@@ -249,7 +247,7 @@ counted_at(QueueSlot *slot)
 {
 	return static_cast<TimestampTz>(pg_atomic_read_u64(&slot->counted_at));
 }
-// Something happened that no commit told of: they are unknown until the next count.
+// A change that no commit announced: the totals are unknown until the next count.
 void forget_kept();
 
 // Which bucket a value falls into.

@@ -10,8 +10,8 @@
 
 namespace outbox {
 
-// at: where it was left, DT_NOBEGIN for the beginning. start(from, to) puts the probe to the
-// entries with these keys; the key is the index's column of that number; key() is that of the row found.
+// at: where the last step ended; DT_NOBEGIN for the beginning. start(from, to) starts the probe on
+// entries with these keys. column: the key's place in the index. key(): the key of the row found.
 template <typename Start, typename Key>
 void
 sweep_below(Floor *floor, TimestampTz *at, Probe *probe, int column, int entries_a_time, const Start &start,
@@ -21,7 +21,7 @@ sweep_below(Floor *floor, TimestampTz *at, Probe *probe, int column, int entries
 	TimestampTz reached = *at;
 	Walk walk = Walk::tired;
 
-	// It is unknown what lies below, so no entry is skipped.
+	// Scans skip no entry: there is nothing to sweep.
 	if (end <= MIN_TIMESTAMP)
 		return;
 	start(*at, end == DT_NOEND ? end : end - 1);

@@ -21,7 +21,7 @@ struct Note {
 	bool made_again;       // after that
 	int64 counts[counters];
 	int latency[latency_buckets];
-	int64 kept[kept_counts]; // how much more there is of them
+	int64 kept[kept_counts]; // changes of these counts
 	char queue[NAMEDATALEN];
 };
 
@@ -103,7 +103,7 @@ forget_from(int level)
 	}
 }
 
-// What a committed subtransaction noted is its parent's now.
+// A subtransaction commits: its notes pass to the parent.
 void
 hand_up(int level)
 {
@@ -126,7 +126,7 @@ hand_up(int level)
 	}
 }
 
-// What is left is room for those that commit between the look and the NOTIFY.
+// The rest is for transactions that commit between the check and the NOTIFY.
 constexpr double fullest_queue = 0.95;
 
 bool
@@ -153,9 +153,9 @@ has_claimable(TimestampTz now)
 	return false;
 }
 
-// Before the commit, where it may still fail: without a live worker the listeners are told
-// here. The server drops equal notifications of one transaction. Where its queue is full, its
-// NOTIFY would fail the producer's commit: then nobody is told.
+// Before the commit, which may still fail: without a live worker the transaction notifies the
+// listeners. The server drops equal notifications of one transaction. If its queue is full, a
+// NOTIFY would fail the producer's commit: then no listener is notified.
 void
 tell_listeners()
 {
@@ -171,8 +171,8 @@ tell_listeners()
 	notes.told_listeners = true;
 }
 
-// Before the commit: this transaction's, not to outlive it. XactLastRecEnd moves with each
-// record that this process writes, whatever it is of, that of a rolled-back savepoint too.
+// Before the commit; the setting ends with the transaction. XactLastRecEnd moves with each record
+// that this process writes, also in a savepoint that is rolled back.
 void
 commit_leases_asynchronously()
 {
@@ -208,7 +208,7 @@ wake_worker()
 		wake_process(process);
 }
 
-// The worker takes the flag before it notifies: what is set after that is another
+// The worker takes the flag before it notifies: a flag that is raised after that leads to another
 // notification.
 void
 raise_flag(QueueSlot *slot)
@@ -241,11 +241,11 @@ tell_worker_of(const Note *note, TimestampTz now)
 		add_counts(note);
 		if (note->due_at <= now && !notes.told_listeners)
 			raise_flag(slot);
-		// The flag covers what has fallen due meanwhile.
+		// The flag covers what has fallen due since.
 		announce_to_worker(&slot->due_at, note->due_later <= now ? now + 1 : note->due_later);
 		if (note->dropped && !note->made_again)
 			pg_atomic_write_u32(&slot->dropped, 1);
-		// The slot got another queue in between: the flag may be lost with the old one.
+		// If the slot has passed to another queue, the flag may be lost.
 		if (is_still(note->ref))
 			return;
 	}
@@ -271,8 +271,8 @@ tell_worker()
 	announce_to_worker(&notes.database->expires_at, notes.expires_at);
 }
 
-// Where there is no slot, or another database gets it in this moment, the launcher looks at all
-// that have none.
+// If this database has no slot, or another database is taking it, the launcher looks at all
+// databases without slots.
 void
 have_extension_looked_for()
 {
@@ -386,7 +386,7 @@ note_due(const text *queue, TimestampTz at, TimestampTz now)
 	Note *note = note_of(queue);
 
 	note->due_at = Min(note->due_at, at);
-	// A delay of zero counts from a clock that was read after the call's.
+	// A delay of zero counts from a clock that was read later than the call's.
 	if (at > now && at > GetCurrentTimestamp())
 		note->due_later = Min(note->due_later, at);
 }

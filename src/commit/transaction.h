@@ -6,8 +6,8 @@
 // neither fail nor wait, and the worker notifies the listeners. Without one the
 // transaction notifies them itself, once per queue, just before its commit. PREPARE
 // TRANSACTION works (a pending NOTIFY would forbid it): the worker's safety poll finds
-// what a prepared transaction did, and it is not counted. With outbox.async_claim only a
-// transaction all of whose WAL records are of leases commits asynchronously.
+// what a prepared transaction did. It is not counted. With outbox.async_claim a transaction
+// commits asynchronously only if all its WAL records belong to leases.
 #pragma once
 
 #include "commit/entries.h"
@@ -22,18 +22,18 @@ void note_count(const text *queue, Counter counter, int64 n = 1);
 // A row of outbox.pending was made or removed. A change is both.
 void note_made(const Entry &entry);
 void note_removed(const Entry &entry);
-// The number of dead letters that wait for a decision grows by this.
+// more: by how much the number of open dead letters grows.
 void note_dead(const text *queue, int more);
 void note_latency(const text *queue, int ms);
 void note_dropped(const text *queue);
-// Whether nothing was enqueued since the server or the extension was made, as far as is known;
-// and the OID of the table that something is enqueued into now.
+// Whether no enqueue into this outbox is known since the server started; and the OID of the table
+// that a message is enqueued into now.
 bool is_first_enqueue();
 void note_first_enqueue(Oid messages);
 void note_created(const text *queue);
 
-// Whether the transaction has written nothing yet, or nothing but leases; and that what it
-// has written since it was so were leases, too.
+// Whether the transaction has written nothing but leases; and that what it has written since then
+// were leases, too.
 bool wrote_only_leases();
 void note_leases();
 
@@ -41,11 +41,11 @@ void note_leases();
 // on commit and on abort, and scans this database if the extension may have changed.
 void note_news(bool of_extension);
 
-// At once, and by the worker: for changes of this database that were not noted.
+// Has the worker look through all queues now: for changes that no transaction noted.
 void have_all_looked_at();
 
-// 0 to 1. The question also frees entries that all listeners have read, which a NOTIFY that fails for
-// lack of room does not: without it a full queue may stay full for ever.
+// From 0 to 1. The call also frees entries that all listeners have read. A NOTIFY that fails because
+// the queue is full does not, so the queue might stay full without this call.
 double notification_queue_usage();
 
 // Called once, when the library is loaded.

@@ -1,4 +1,4 @@
-// See waiters.h. Each process has a place, which it alone writes, but for the flag.
+// See waiters.h. Each process has a place. Others write only its flag.
 
 #include "commit/waiters.h"
 

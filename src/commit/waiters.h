@@ -1,8 +1,8 @@
 // Sessions that wait inside the server for something to claim.
 //
-// Guarantees: a session that registers before it looks is woken by everything that is told
-// after its look. It is woken for its own queues only. Where more than 64 queues have a slot,
-// some share a bit, and a wake-up of one is one of the other, too.
+// Guarantees: a session that registers before it looks is woken by each notification that follows
+// its look, and only for the queues that it waits for. If more than 64 queues have a slot, some
+// share a bit and are woken together.
 #pragma once
 
 #include "server/pg.h"
@@ -14,16 +14,16 @@ using QueueMask = uint64;
 constexpr QueueMask every_queue = PG_UINT64_MAX;
 
 Size waiters_size();
-// In shared memory of that size, as it was found or made.
+// found: the shared memory existed already.
 void attach_waiters(bool found);
 
-// This session, from here on.
+// Registers this session.
 void wait_for_queues(QueueMask queues);
-// Since it registered, or was asked last.
+// Since it registered, or since the last call.
 bool was_woken();
 void wait_no_more();
 
-// Those of this database.
+// Wakes the sessions of this database that wait for one of the queues.
 void wake_waiters(QueueMask queues);
 
 } // namespace outbox

@@ -2,8 +2,8 @@
 // - (prefix, tail) grows unless it has reached the limit, and the id is that pair in byte order;
 // - a fresh tail starts in the lower half of its 62 bits, so that counting on
 //   does not run over into the next tick, which might lie beyond the limit;
-// - ids end in the year 10889: the last one is then returned again, for the
-//   unique index to refuse, rather than a smaller one.
+// - ids end in the year 10889: then the last one is returned again, and the unique
+//   index refuses it.
 #include "ids.h"
 
 #include <algorithm>
@@ -49,8 +49,8 @@ fresh_tail(uint64_t entropy) noexcept
 	return 1 + (entropy >> 3);
 }
 
-// The step is random so that an id does not tell its neighbour, and only 24
-// bits wide so that no backend lives long enough to use the tail up.
+// The step is random, so that an id does not reveal its neighbour, and has only 24
+// bits, so that no backend lives long enough to use up the tail.
 void
 count_on(IdClock &clock, uint64_t entropy) noexcept
 {

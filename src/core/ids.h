@@ -1,9 +1,8 @@
 // Message ids: UUIDv7 (RFC 9562), strictly increasing within one backend.
 //
-// Guarantee: each id from next_id is greater than the one
-// before it from the same IdClock, whatever the wall clock does, unless it would
-// be at or beyond the limit. When the clock stands still or steps back, the time part stays and the random tail
-// counts on (RFC 9562 section 6.2, method 2).
+// Guarantee: each id from next_id() is greater than the one before it from the same IdClock, even if
+// the wall clock steps back, unless it would reach the limit. If the clock stands still or steps
+// back, the time part stays and the random tail counts on (RFC 9562 section 6.2, method 2).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@ struct Uuid {
 	unsigned char bytes[16];
 };
 
-// What one backend remembers between ids. Zero-initialised means "none yet".
+// What a backend remembers between ids. All zero means "none yet".
 struct IdClock {
 	uint64_t prefix; // 48 bits of milliseconds, then 12 bits of their fraction
 	uint64_t tail;   // the 62 bits below the variant

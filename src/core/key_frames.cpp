@@ -1,6 +1,5 @@
-// Guarantee of key_frames.h: the frame can be read back into (kind, parts) in one way
-// only, whatever bytes the parts hold and however many there are. A part of
-// size 0 may have no data.
+// Guarantee of key_frames.h: a frame can be read back into (kind, parts) in only one
+// way, for any bytes and any number of parts. A part of size 0 may have no data.
 #include "key_frames.h"
 
 #include <cstring>

@@ -1,12 +1,11 @@
 // Guarantee of state.h: the table below is all that can happen to a message.
 //
-// A row with at_ceiling stands for the ceiling only. A row without it stands for
-// both cases, unless the same state and event also have a row with it: so a verb
-// may always pass what it knows, and the table lists no ceiling where there is
-// none.
+// A row with at_ceiling applies at the ceiling only. A row without it applies to
+// both cases, unless the same state and event also have a row with it. So a verb
+// may always pass what it knows.
 //
-// Not here, because it is made of two others: the claim of an expired row is
-// repair, then claim; a replay makes a new message by enqueue.
+// Combinations are not listed: the claim of an expired row is repair, then claim; a
+// replay makes a new message by enqueue.
 #include "state.h"
 
 #include <algorithm>
@@ -115,7 +114,7 @@ name(Event event) noexcept
 	return "unknown";
 }
 
-// The labels of outbox.attempt_state, so that one spelling serves both.
+// The labels of outbox.attempt_state.
 const char *
 name(Record record) noexcept
 {

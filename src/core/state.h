@@ -44,8 +44,8 @@ struct Transition {
 extern const Transition transitions[];
 extern const size_t transition_count;
 
-// The listed transition, or nullptr: not allowed. Where no row is listed for the
-// ceiling, the ceiling does not matter and the other row holds for both.
+// The listed transition; nullptr if it is not allowed. If no row is listed for the
+// ceiling, the other row applies.
 const Transition *outcome(State from, Event event, bool at_ceiling) noexcept;
 
 const char *name(State state) noexcept;

@@ -14,8 +14,8 @@ is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-// Steps over a text of this form, 9 standing for any digit and T for T or a space. False, and
-// no step, where it is of another form.
+// Skips a text of this form: 9 stands for any digit, T for T or a space. False, without a step, if
+// the text has another form.
 bool
 step(const char **text, const char *form)
 {

@@ -1,7 +1,7 @@
 // Times as text.
 //
-// Guarantee: has_utc_offset() is true only for texts that mean the same time in every
-// session's time zone. It is not true for all of them, for example not for a name of a zone.
+// Guarantee: has_utc_offset() is true only for texts that mean the same time in every time zone. It
+// is not true for all of these, for example not for the name of a zone.
 #pragma once
 
 namespace outbox::core {

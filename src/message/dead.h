@@ -1,14 +1,14 @@
 // Dead letters that wait for a decision: the table outbox.dead.
 //
-// Guarantees: the transaction that ends a message as FAILED writes its row; a replay removes it;
-// it is acknowledged at most once. The ledger says why and when the message died.
+// Guarantees: the transaction that ends a message as FAILED writes its row, and a replay removes it. It
+// is acknowledged at most once. The ledger has the time and the cause of the failure.
 #pragma once
 
 #include "rows/call.h"
 
 namespace outbox {
 
-// Nothing happens where the row is there already, by hand.
+// Does nothing if the row already exists, written by hand.
 void add_dead(Call *call, const core::Uuid &id, const text *queue, TimestampTz at);
 void remove_dead(Call *call, const core::Uuid &id);
 

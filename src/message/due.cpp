@@ -1,5 +1,5 @@
-// See due.h. A queue is read priority by priority. Where it has floors they say which
-// priorities have rows; where not, one descent finds the next priority in use.
+// See due.h. A queue is read priority by priority. Its floors tell which priorities have rows;
+// without floors, one descent finds the next priority in use.
 
 #include "message/due.h"
 
@@ -12,12 +12,12 @@ namespace {
 
 constexpr int most_priority = priorities - 1;
 
-// Dead entries that a walk which is not a claim's looks at in one go.
+// Dead entries that a walk of the worker reads at once.
 constexpr int entries_to_prove_empty = 64;
 constexpr int entries_to_next_due = 5000;
 constexpr int entries_a_sweep = 5000;
 
-// Goes to the rows of those priorities and times.
+// Starts at the rows of those priorities and times.
 void
 start_at(DueScan *scan, StrategyNumber level_strategy, RegProcedure level_operator, TimestampTz from, TimestampTz to)
 {
@@ -44,7 +44,7 @@ find_level(DueScan *scan)
 	Table *table = pending(scan->call);
 	bool isnull;
 
-	// The index is descending in priority: its strategies are turned round.
+	// The index is descending in priority: its strategies are reversed.
 	start_at(scan, BTLessStrategyNumber, F_INT2LT, DT_NOBEGIN, DT_NOEND);
 	if (!next_row(&scan->probe))
 		return false;
@@ -128,7 +128,7 @@ begin_due_scan(DueScan *scan, Call *call, const Queue *queue)
 
 namespace {
 
-// The first live row of the level; no floor follows from one that stands in the wrong place.
+// The first live row of the level. A row in the wrong place raises no floor.
 void
 raise_to_row(DueScan *scan)
 {

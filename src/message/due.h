@@ -1,15 +1,13 @@
-// The order of claims: walking the rows of a queue that are due.
+// The order of claims: a walk over the rows of a queue that are due.
 //
-// Guarantees: oldest due first within priority, highest priority first; rows that another
-// open transaction is changing are skipped. The cost does not depend on scheduled or
-// leased rows: the position of a row in the index is the time at which it becomes claimable,
-// greatest(next_attempt_at, lease_expires_at), so such rows stand behind the due ones. Nor
-// does it depend on finished rows that VACUUM may not remove: a walk begins at the floor
-// (floor.h), and raises it.
+// Guarantees: highest priority first, and within a priority the row that has been due longest. Rows that
+// another open transaction is changing are skipped. Scheduled and leased rows cost nothing: a row's
+// place in the index is the time at which it becomes claimable, greatest(next_attempt_at,
+// lease_expires_at), so they stand behind the due ones. Finished rows that VACUUM may not remove
+// cost nothing, either: a walk begins at the floor (floor.h), and raises it.
 //
-// A walk keeps a page pinned for each row that it stands on: rest it before anything is locked
-// or changed. It goes on behind the row it was left at, and what became of the rows before does
-// not matter.
+// A walk that stands on a row keeps a page pinned: rest it before anything is locked or changed. It
+// continues behind the row at which it was left, whatever happened to the rows before it.
 #pragma once
 
 #include "commit/entries.h"
@@ -30,30 +28,30 @@ struct DueScan {
 	const Queue *queue;
 	Relation index;
 	Probe probe;
-	int level; // the priority that is being read; above all before the first
+	int level; // the current priority; above all of them at the beginning
 	bool in_level;
 	bool resting;
-	bool resumed; // what stands up to there was met before
+	bool resumed; // skips the rows up to left_at
 	Place left_at;
-	QueueRef ref;    // none: no floors
+	QueueRef ref;    // without a slot: no floors
 	FloorScan floor; // of the level
 };
 
 void begin_due_scan(DueScan *scan, Call *call, const Queue *queue);
 // The row is in scan->probe.slot.
 bool next_due(DueScan *scan);
-// Lets go of its pages, to go on behind a row that it has met.
+// Unpins its pages, to continue behind a row that it has returned.
 void rest_due_scan(DueScan *scan, const DuePlace &place);
 void end_due_scan(DueScan *scan);
 
 bool has_due(Call *call, const Queue *queue);
 
-// The earliest time after `after` at which a row of the queue becomes claimable; DT_NOEND
-// when there is none. Where many dead entries lie, a time before which there is none.
+// The earliest time after `after` at which a row of the queue becomes claimable; DT_NOEND if there
+// is none. Behind many dead entries, a time before which there is none.
 TimestampTz next_due_after(Call *call, const Queue *queue, TimestampTz after);
 
-// Looks on, entry by entry, for live rows below the floors that no commit announced, and remembers
-// its position. Lowers the floor to the first that it finds.
+// Continues the search for live rows below the floors that no commit announced, and remembers its
+// position. Lowers the floor to the first that it finds.
 void sweep_due(Call *call, const Queue *queue);
 
 } // namespace outbox

@@ -1,8 +1,7 @@
 // Writing messages into the tables.
 //
-// Guarantee: write_messages does all the work of enqueueing, for one message or many, new
-// ones and replays: keys, then numbers, then the rows of messages and pending. A
-// failure is an ERROR, and the transaction undoes the rest.
+// Guarantee: write_messages() enqueues one message or many, new ones and replays: keys, then numbers,
+// then the rows of messages and pending. A failure is an ERROR, and the transaction undoes the rest.
 #pragma once
 
 #include "message/message.h"

@@ -1,10 +1,10 @@
-// Idempotency: which of the messages to be enqueued are duplicates.
+// Idempotency: which messages of an enqueue are duplicates.
 //
-// Guarantees: one message for each (queue, aggregate_id, idempotency_key) and for each
-// (queue, event_id), as long as keys are remembered, for any number of concurrent sessions, in
-// every isolation level. A duplicate waits for the end of the transaction that was
-// first and then returns its message; if that transaction rolled back, it becomes the first.
-// A batch has the same outcome as its elements enqueued one after the other.
+// Guarantees: there is one message for each (queue, aggregate_id, idempotency_key) and for each
+// (queue, event_id), as long as keys are remembered, with any number of concurrent sessions, in
+// every isolation level. A duplicate waits for the end of the first transaction and returns its
+// message; if that transaction rolls back, the duplicate becomes the first. A batch has the same
+// outcome as its elements enqueued one after the other.
 #pragma once
 
 #include "rows/call.h"

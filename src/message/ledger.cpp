@@ -146,7 +146,7 @@ next_attempt_no(const Tried &before, const core::Uuid &id, int *sqlstate)
 
 namespace {
 
-// The latest attempt that is meant: is_meant(leaf, slot, state).
+// The latest attempt for which is_meant(leaf, slot, state) is true.
 template <typename Meant>
 Recorded
 find_attempt(Call *call, const core::Uuid &id, const Meant &is_meant)
@@ -156,7 +156,7 @@ find_attempt(Call *call, const core::Uuid &id, const Meant &is_meant)
 	Recorded recorded = {};
 	Probe *probe;
 
-	// Looked up in the catalog before a page is pinned.
+	// Look-ups in the catalogs come before a page is pinned.
 	for (int i = static_cast<int>(core::Record::dispatched); i < core::records; i++)
 		state_datum(call, static_cast<core::Record>(i));
 	probe = probe_id(leaf, id);

@@ -1,8 +1,8 @@
 // The ledger: reading and appending attempts.
 //
-// Guarantees: attempt_no is the greatest in the ledger + 1, read while the pending
-// row is ours; the unique indexes of the leaf are the backstop, for terminal attempts
-// too. Rows are only ever inserted.
+// Guarantees: attempt_no is the greatest in the ledger + 1; the change of the pending row that
+// follows fails if it is outdated. The unique indexes of the leaf are the backstop, also for terminal
+// attempts. Rows are only inserted.
 #pragma once
 
 #include "core/state.h"
@@ -25,7 +25,7 @@ struct Attempt {
 	text *queue;
 	int attempt_no;
 	core::Record state;
-	bool optimistic; // under the lease that the message was born with
+	bool optimistic; // under the lease that enqueue_and_claim gave
 	bool lost;       // that lease expired
 	bool leased;     // worker_id, lease_token and claimed_at are set
 	text *worker_id;
@@ -41,17 +41,17 @@ struct Tried {
 	bool terminal; // it has ended
 };
 Tried tried(Call *call, const core::Uuid &id);
-// The same of many ids of one leaf, which ascend; false where it was not found out.
+// The same for many ids of one leaf, ascending. known[i] is false if the walk did not reach the id.
 void tried_all(Table *leaf, const core::Uuid *ids, int count, Tried *tried, bool *known);
 
-// The number after it. When there is none: 22003, raised or, where an item answers for itself, in *sqlstate.
+// The number after it. If there is none: 22003, raised or, for an item of a batch, in *sqlstate.
 int next_attempt_no(const Tried &before, const core::Uuid &id, int *sqlstate = nullptr);
 
 // The attempt that was recorded under a token.
 struct Recorded {
 	int attempt_no; // 0 = none
 	core::Record state;
-	bool cancelled; // not by the worker: an operator ended the message
+	bool cancelled; // an operator ended the message
 	bool broken;    // an operator broke the lease
 	bool released;  // a release that counted as a try
 };
@@ -60,7 +60,7 @@ Recorded recorded_under(Call *call, const core::Uuid &id, const core::Uuid &toke
 // The terminal attempt.
 Recorded recorded_end(Call *call, const core::Uuid &id);
 
-// What the outbox itself records as error_code.
+// The error_codes of the outbox itself.
 extern const char cancelled_code[];
 extern const char broken_code[];
 extern const char expired_code[];

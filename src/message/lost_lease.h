@@ -1,8 +1,8 @@
-// Messages that no worker can report on: a lease that expired or was broken, a ceiling that was
+// Messages that no worker can report on: their lease expired or was broken, or their ceiling was
 // lowered below the attempts already used.
 //
-// Guarantee: every lost lease leaves exactly one ledger row. Repair, the claim that takes
-// the message over, and the operator who breaks a lease use these functions.
+// Guarantee: every lost lease leaves exactly one ledger row. Repair, the claim that takes the message
+// over, and break_lease use these functions.
 #pragma once
 
 #include "message/lease.h"
@@ -13,12 +13,12 @@ namespace outbox {
 
 // What happened to a row that was looked at.
 enum class Recovery {
-	skipped, // the row is not as it was loaded, or another session holds it
+	skipped, // the row was changed, or another session holds it
 	freed,   // recorded; the row is stored as `next` left it
 	ended    // recorded as FAILED; the row is gone
 };
 
-// How its loss is recorded.
+// How the loss is recorded.
 struct LostLease {
 	text *by; // on whose behalf
 	const char *code;
@@ -26,8 +26,8 @@ struct LostLease {
 	Wait wait;
 };
 
-// Records the attempt of a lost lease. Unless that ends the message, next(row, queue) sets the row:
-// free, or leased again.
+// Records the attempt of a lost lease. Unless that ends the message, next(row, queue) frees the row
+// or leases it again.
 template <typename Next>
 Recovery recover_lease(Call *call, PendingRow *row, const LostLease &lost, const Next &next, Attempt *attempt);
 
@@ -38,11 +38,11 @@ recover_expired(Call *call, PendingRow *row, text *by, const Next &next, Attempt
 	return recover_lease(call, row, {by, expired_code, nullptr, Wait::never}, next, attempt);
 }
 
-// Due after the queue's repair_delay. Without a delay the message keeps its place among those that are due.
+// Makes it due after the queue's repair_delay. Without a delay the message keeps its place among the due ones.
 void free_lost_lease(PendingRow *row, const Queue *queue);
 
-// Ends an unleased row whose attempts have used up its ceiling. skipped when they have
-// not: the cached count is only a reason to ask the ledger.
+// Ends an unleased row that has used up its attempts. skipped if it has not: the count in the row is
+// only a reason to look at the ledger.
 Recovery end_used_up(Call *call, PendingRow *row, text *by);
 
 // ---- implementation of the template

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int greatest_priority = 15;
 
-// What languages and forms give for "none" would be one key that all such messages share.
+// Some languages and forms pass an empty string for "none". All such messages would share one key.
 void
 refuse_empty_key(const text *key, const char *name)
 {
@@ -43,7 +43,7 @@ check_payload(const Message *message)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("payload and payload_bytes must not both be given")));
 }
 
-// A JSON object that stands in a JSON string.
+// Whether it is a JSON string that holds a JSON object.
 bool
 is_encoded_twice(const Jsonb *payload)
 {

@@ -6,7 +6,7 @@
 namespace outbox {
 
 struct Message {
-	// asked; nullptr and 0 mean none
+	// arguments; nullptr and 0 mean none
 	text *event_type;
 	Jsonb *payload;       // either this
 	bytea *payload_bytes; // or that
@@ -23,13 +23,13 @@ struct Message {
 	bool has_deliver_at;
 	TimestampTz deliver_at;
 	int max_attempts;
-	text *leased_to; // born leased to this worker
+	text *leased_to; // leased to this worker from the beginning
 	int64 lease_us;
-	bool is_replay; // keeps event_id without it being a key
+	bool is_replay; // event_id is kept, but is no key
 	core::Uuid replay_of;
-	int element; // of a batch, from 1; 0 = of none
+	int element; // its place in a batch, from 1; 0 = no batch
 
-	// answered
+	// results
 	core::Uuid id;
 	TimestampTz due_at;
 	bool has_sequence;
@@ -39,13 +39,13 @@ struct Message {
 	TimestampTz lease_expires_at;
 };
 
-// Range and form of what a producer gave: 22023.
+// Checks the ranges and forms of the arguments: 22023.
 void check_message(const Message *message);
-// Of these alone. name: the argument's.
+// Each alone. name: of the argument.
 void check_priority(int priority);
 void check_due_time(TimestampTz time, const char *name);
 
-// What the settings of the queue refuse, apart from its validator: 22023.
+// Checks the settings of the queue, except its validator: 22023.
 void check_payload_kind(const Queue *queue, const Message *message);
 
 } // namespace outbox

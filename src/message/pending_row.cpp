@@ -112,7 +112,7 @@ hold(Call *call, PendingRow *row, Wait wait)
 
 namespace {
 
-// The version that was loaded: its entries live again if the transaction fails.
+// The loaded version: an abort brings back its index entries.
 Entry
 loaded_entry(Table *table, const PendingRow *row)
 {

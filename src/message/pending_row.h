@@ -1,10 +1,9 @@
-// One row of outbox.pending in hand: decoded, changed, written back.
+// One row of outbox.pending: decoded, changed, written back.
 //
-// Guarantee: store() and remove() act on exactly the version that was loaded; if
-// the row has changed since, they report it and change nothing. All that was
-// concluded from the loaded version, and read from the ledger after it, still holds
-// when they succeed: a transaction that appends to a message's ledger also changes its pending
-// row.
+// Guarantee: store() and remove() act on exactly the version that was loaded. If the row has changed
+// since, they report it and change nothing. If they succeed, everything concluded from the loaded
+// version, and from the ledger read after it, still holds: a transaction that appends to the ledger
+// of a message also changes its pending row.
 #pragma once
 
 #include "rows/probe.h"
@@ -29,10 +28,10 @@ struct PendingRow {
 	core::Uuid lease_token;
 	TimestampTz lease_expires_at;
 	int release_count;        // since one last counted as a try
-	TimestampTz claimable_at; // as it was loaded: where it stands in the index pending_due
+	TimestampTz claimable_at; // its place in the index pending_due when it was loaded
 };
 
-// Copies the row out of the slot, in one piece: pfree() gives back all of it.
+// Copies the row out of the slot into one piece of memory, for pfree().
 PendingRow *load(Table *table, TupleTableSlot *slot, MemoryContext context = CurrentMemoryContext);
 
 // The row of a message in its newest committed version, or as this transaction left it.
@@ -45,7 +44,7 @@ void clear_lease(PendingRow *row);
 // attempt_count only grows.
 void count_attempt(PendingRow *row, int attempt_no);
 
-// Makes sure, by a lock, that the loaded version is still the newest.
+// Locks the loaded version, if it is still the newest.
 Changed hold(Call *call, PendingRow *row, Wait wait);
 Changed store(Call *call, PendingRow *row, Wait wait);
 Changed remove(Call *call, PendingRow *row, Wait wait);

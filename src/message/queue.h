@@ -1,9 +1,9 @@
 // Queues: their settings as every verb reads them, and their administration.
 //
-// Guarantees: settings are read from the table at each call, in their newest
-// committed state, so pause and alter_queue act at once. A producer holds its queue
-// against drop_queue until the end of its transaction, by a shared lock that cannot
-// conflict with locks of an application; drop_queue never waits for producers.
+// Guarantees: each call reads the settings from the table, in their newest committed state, so
+// pause and alter_queue act at once. A producer holds its queue against drop_queue until the end of
+// its transaction, by a shared lock that cannot conflict with locks of an application. drop_queue
+// never waits for producers.
 #pragma once
 
 #include "server/args.h"
@@ -35,17 +35,17 @@ struct Queue {
 // outbox.queues itself, so no advisory lock of an application can meet it.
 void queue_lock_tag(LOCKTAG *tag, Oid queues_oid, const text *name);
 
-// P7004 when there is none.
+// P7004 if there is none.
 const Queue *queue_named(Call *call, const text *name);
 [[noreturn]] void raise_queue_not_found(const text *name);
-// nullptr when there is none.
+// nullptr if there is none.
 const Queue *find_queue(Call *call, const text *name);
 // For producers: holds the queue against drop_queue, then reads it.
 const Queue *hold_queue(Call *call, const text *name);
 List *all_queues(Call *call);
-// The queues argument: names, each once; NULL = default_name, where there is one.
+// The queues argument: names, each once. NULL means default_name, if there is one.
 List *queue_names_argument(FunctionCallInfo fcinfo, int arg, const char *default_name);
-// The queues of these names. P7004 when there is none.
+// The queues of these names. P7004 if there is none.
 List *queues_named(Call *call, const List *names);
 
 // The ceiling for a message that may have its own; 0 = none.

@@ -1,7 +1,6 @@
-// See sequence.h. Taking numbers inserts a row (key, upto) and deletes the row before it.
-// A counter that is updated in place would do, too, but under a held snapshot its
-// versions pile up in front of the live one; here they lie behind it, and a key is read
-// from its greatest number down.
+// See sequence.h. Taking numbers inserts a row (key, upto) and deletes the row before it. If the
+// row were updated, a held snapshot would let old versions pile up in front of the live one. Here
+// they lie behind it, because a key is read from its greatest number down.
 
 #include "message/sequence.h"
 

@@ -86,8 +86,8 @@ answer_lost(Call *call, TryReport *report)
 	report->recorded = recorded.state;
 }
 
-// What was read ahead is used once, and never to refuse: the change that follows finds out
-// whether the lease is still held, but a lease that had expired then may have been renewed.
+// What was read ahead is used once, and never to refuse. The change that follows notices a lease
+// that was lost since, but a lease that had expired then may have been renewed.
 Holding
 look(Call *call, TryReport *report, const text *worker)
 {
@@ -269,8 +269,8 @@ begin_report(Call *call, TryReport *report)
 }
 
 // Settles reports[first] to reports[first + count - 1], sorted by id, and appends what was
-// accepted. What was read ahead of a wait is forgotten: in its place may lie another message's
-// row by then, where old_snapshot_threshold lets VACUUM have what this snapshot would keep.
+// accepted. A wait invalidates what was read ahead: with old_snapshot_threshold VACUUM may have put
+// another message's row in its place.
 void
 settle_chunk(Call *call, TryReport **reports, int first, int count, const text *worker)
 {
@@ -309,7 +309,7 @@ settle_all(Call *call, TryReport **reports, int first, int count, const text *wo
 		settle_chunk(call, reports, first + done, Min(count - done, chunk_size), worker);
 }
 
-// Where user-made checks, columns or indexes may refuse a row, each report is confined.
+// Whether checks, columns or indexes of users may refuse a single report.
 bool
 can_refuse_report(Call *call, TryReport **reports, int count)
 {

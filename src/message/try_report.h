@@ -3,8 +3,8 @@
 // Guarantees: a stale token is refused before any lock. An accepted report appends
 // exactly one attempt and ends or reschedules its message, in one transaction. Once the
 // pending row is changed no other session can take it, however long that transaction lasts.
-// Many at a time change rows in order of outbox_id, so two batches never deadlock, and
-// one bad report fails alone.
+// Batches change rows in the order of outbox_id, so two batches never deadlock, and one
+// bad report fails alone.
 //
 // Shape: the ledger is read without a lock, then the pending row is changed in exactly
 // the version that was read. On success no row can have been appended in between;
@@ -17,9 +17,9 @@
 
 namespace outbox {
 
-// A worker's report on one try: what was asked, what was read ahead of its turn, what was answered.
+// A worker's report on one try: its arguments, what was read ahead, and the result.
 struct TryReport {
-	// asked
+	// arguments
 	core::Uuid id;
 	core::Uuid token;
 	bool has_state;
@@ -30,12 +30,12 @@ struct TryReport {
 	bool is_release; // beyond max_releases: recorded without waiting for the row
 	int bad;         // SQLSTATE of an argument; 0 = none
 
-	// foreseen: read ahead of its turn
+	// read ahead
 	PendingRow *row; // or nullptr
 	bool has_before;
 	Tried before;
 
-	// answered
+	// result
 	Attempt *attempt; // recorded by this call
 	int attempt_no;   // 0 = none
 	core::Record recorded;
@@ -44,9 +44,9 @@ struct TryReport {
 	int error; // SQLSTATE; 0 = none
 };
 
-// Raises an ERROR where the report is refused.
+// Raises an ERROR if the report is refused.
 void settle_try(Call *call, TryReport *report, const text *worker);
-// Answers each in its error.
+// Puts refusals into the error of each report.
 void settle_tries(Call *call, TryReport *reports, int count, const text *worker);
 
 } // namespace outbox

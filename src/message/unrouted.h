@@ -1,6 +1,6 @@
 // Messages that no partition holds, because the DEFAULT partition was detached by hand.
 //
-// Guarantee: a call that meets some passes them by, and says so once.
+// Guarantee: a call skips such messages, and warns once.
 #pragma once
 
 #include "core/ids.h"

@@ -1,6 +1,6 @@
-// See validator.h. The function and its owner are kept by name (an OID would not survive a dump,
-// a reg* column makes pg_upgrade refuse the cluster) and looked up each time, whatever rights
-// the producer has on its schema: the right to use it was checked when it was set.
+// See validator.h. The function and its owner are stored by name (an OID would not survive a dump,
+// and pg_upgrade refuses reg* columns) and looked up each time, without a check of the producer's
+// rights on the schema: rights are checked when the validator is set.
 
 #include "message/validator.h"
 
@@ -65,8 +65,8 @@ find_validator(const text *name)
 	return found;
 }
 
-// What the function says against the message; nullptr = nothing. It is given NULL for a
-// binary payload, which a STRICT one could not refuse.
+// What the function returns; nullptr = it accepts. A binary payload is passed as NULL, which a STRICT
+// function could not refuse.
 const char *
 ask_validator(FmgrInfo *function, const Message *message)
 {

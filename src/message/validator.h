@@ -1,21 +1,21 @@
 // queues.validator: a user's function that says whether a message may enter a queue.
 //
-// Guarantees: it runs as its own owner in a security-restricted context, with search_path
-// pinned, before anything of the message is written; what it returns refuses the message
-// (22023), as does a function that is not there (42883): nothing enters unseen.
-// Producers choose what the function is given, so only a role that owns it may let them run it
-// (42501), and it runs for the owner of that time alone: another owner has to set it again.
+// Guarantees: it runs as its owner in a security-restricted context, with search_path pinned, before
+// anything of the message is written. A text that it returns refuses the message (22023), and so
+// does a missing function (42883): no message enters without validation. Producers choose its
+// arguments, so only a member of the owner may set it (42501). If the owner changes, it must be set
+// again.
 #pragma once
 
 #include "message/message.h"
 
 namespace outbox {
 
-// For the role that sets it: the function exists, has the right form, and is the role's own.
-// Returns the name of its owner, which goes into queues.validator_owner.
+// For the role that sets it: the function exists, has the right signature, and belongs to the role.
+// Returns the name of its owner, for queues.validator_owner.
 const text *check_validator(const text *name);
 
-// Replays are not asked about again: they were let in once.
+// Not for replays: they were accepted once.
 void validate(const Queue *queue, const Message *messages, int count);
 
 } // namespace outbox

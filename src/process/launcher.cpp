@@ -1,14 +1,13 @@
 // The launcher: starts and keeps a worker in each database that has the extension.
 //
-// Guarantees: it scans each database once, at its start and every
-// outbox.discovery_interval, by a worker that ends if the extension is missing; it is
-// notified of CREATE, ALTER and DROP EXTENSION and of commands on databases at once. A worker
-// that ended is started again, after a pause that grows if the worker did not run long. No
-// worker is started for a database that is locked by a command that drops, renames, moves
-// or copies it. A missing worker slot is logged once, and the start is tried again.
+// Guarantees: at its start and every outbox.discovery_interval it scans each database, by a worker
+// that ends if the extension is missing. CREATE, ALTER and DROP EXTENSION and commands on databases
+// notify it at once. It restarts a worker that ended, after a pause that grows if the worker did not
+// run long. It starts no worker for a database that a command has locked to drop, rename, move or
+// copy it. It logs a missing worker slot once and tries again.
 //
-// Shape: it is connected to no database. What it keeps outside of shared memory is a cache: a
-// new launcher finds running workers by their status.
+// Shape: it is connected to no database. Its memory is a cache: a new launcher finds running workers
+// by their status.
 
 #include "process/process.h"
 #include "server/boundary.h"
@@ -155,7 +154,7 @@ look_at_slotless()
 		static_cast<Followed *>(lfirst(cell))->absent = false;
 }
 
-// All that had no worker are looked at again.
+// Scans all databases without a worker again.
 void
 discover()
 {
@@ -196,7 +195,7 @@ finding_in(DatabaseSlot *slot)
 	return slot != nullptr ? finding_of(slot) : Finding::absent;
 }
 
-// The worker has ended. One that found nothing to do, or was asked to leave, has not failed.
+// After the end of a worker. It has not failed if it found nothing to do, or was asked to leave.
 void
 worker_ended(Followed *followed, DatabaseSlot *slot)
 {
@@ -213,7 +212,7 @@ worker_ended(Followed *followed, DatabaseSlot *slot)
 		return;
 	}
 	followed->failures = now - followed->started_at >= long_life_us ? 1 : followed->failures + 1;
-	// A worker that has run was ended from outside: it restarts soon, however often that happens.
+	// A worker that has completed a round was ended from outside: it restarts soon, each time.
 	followed->retry_at = now + (pg_atomic_read_u32(&slot->went_round) != 0
 									? Min(pause_us(followed->failures), longest_pause_after_work_us)
 									: pause_us(followed->failures));
@@ -227,8 +226,8 @@ has_ended(const Followed *followed)
 	return followed->handle != nullptr && GetBackgroundWorkerPid(followed->handle, &pid) == BGWH_STOPPED;
 }
 
-// A command that drops, renames, moves or copies a database holds its lock. A worker would wait
-// for it and then find the database gone.
+// A command that drops, renames, moves or copies a database holds a lock on it. A worker would wait for
+// this lock and then not find the database.
 bool
 is_locked(Oid database)
 {
@@ -256,7 +255,7 @@ no_slot(Followed *followed)
 	set_error(&shared->report, psprintf("no background worker slot is free for database \"%s\"", followed->name));
 	ereport(LOG, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				  errmsg("outbox launcher: no background worker slot is free for database \"%s\"", followed->name),
-				  errdetail("Messages are enqueued, claimed and completed all the same; leases are repaired by claim."),
+				  errdetail("Messages are still enqueued, claimed and completed; claim repairs expired leases."),
 				  errhint("Increase max_worker_processes. The worker starts as soon as a slot is free.")));
 }
 
@@ -314,7 +313,7 @@ take_slot(DatabaseSlot *slot)
 		loser->absent = finding_of(slot) == Finding::absent;
 }
 
-// Until all databases with slots are known, some may turn out to need none.
+// A database that was not scanned yet may turn out to need no slot.
 bool
 is_crowded()
 {
@@ -333,7 +332,7 @@ tell_crowded()
 	ereport(LOG, (errmsg("outbox launcher: no more than %d databases can have a worker", database_slots)));
 }
 
-// The table of databases is full: most have no extension and need no slot.
+// If all slots are taken, a database without the extension gives up its slot.
 DatabaseSlot *
 slot_for(const Followed *followed)
 {
@@ -355,9 +354,8 @@ slot_for(const Followed *followed)
 	return slot;
 }
 
-// Brings one database nearer to its wanted state. Returns the time until the next call,
-// unless a notice comes before. looking: another database is being scanned; they are
-// scanned one at a time, because there may be many.
+// Brings one database closer to its wanted state. Returns the time until the next call. looking:
+// another database is being scanned; they are scanned one at a time, because there may be many.
 int64
 tend(Followed *followed, bool *looking)
 {
@@ -388,7 +386,7 @@ tend(Followed *followed, bool *looking)
 	if (now < followed->retry_at)
 		return followed->retry_at - now;
 	if (finding != Finding::present && *looking)
-		return USECS_PER_SEC; // the end of that scan wakes us earlier
+		return USECS_PER_SEC; // the end of the other scan wakes us earlier
 	start_worker(followed, slot);
 	*looking |= followed->handle != nullptr;
 	return followed->handle != nullptr ? PG_INT64_MAX : Max(followed->retry_at - steady_us(), 0);

@@ -59,7 +59,7 @@ look_for_upkeep()
 
 	lacks_pairs = written && lacks_partitions();
 	keeps_data = written;
-	// The first look at what is kept for a time comes at once.
+	// The first run for old data comes at once.
 	if (old_data_since == 0)
 		old_data_since = steady_us() - USECS_PER_MINUTE;
 	old_data_pause_us =
@@ -73,7 +73,7 @@ ask_for_maintenance(DatabaseSlot *slot)
 {
 	MemoryContext context;
 
-	// One that has just ended is followed first, which says when the next may start.
+	// For a process that has just ended, follow_maintenance() decides first when the next may start.
 	if (process != nullptr || steady_us() < next_at ||
 		!(lacks_pairs || lacks_count() || (keeps_data && steady_us() >= old_data_since + old_data_pause_us)))
 		return;
@@ -124,7 +124,7 @@ leave_maintenance(int, Datum)
 	end_status(report);
 }
 
-// trouble: what stood in the way, or nullptr.
+// trouble: what failed, or nullptr.
 void
 end_task(Step *task, const char *trouble, const char *detail = nullptr)
 {
@@ -134,10 +134,10 @@ end_task(Step *task, const char *trouble, const char *detail = nullptr)
 		step_succeeded(task);
 }
 
-// Whether something was enqueued, before which a restore may be on its way.
+// Whether the work requires that something was enqueued: before that, a restore may be running.
 enum class InUse { required, not_required };
 
-// Runs body() as the owner, in a transaction of its own.
+// Runs body() as the owner, in a separate transaction.
 template <typename Body>
 ErrorData *
 as_owner(const Body &body, InUse use = InUse::required)
@@ -147,7 +147,7 @@ as_owner(const Body &body, InUse use = InUse::required)
 
 		if (find_extension() != Finding::present)
 			return;
-		// What the rest is said of is not dropped and made again meanwhile.
+		// Keeps the extension from being dropped and created again meanwhile.
 		relation_close(open_parent(messages_shape.name), NoLock);
 		if ((use == InUse::required && !is_in_use()) || is_being_filled())
 			return;
@@ -157,7 +157,7 @@ as_owner(const Body &body, InUse use = InUse::required)
 	});
 }
 
-// A lock that was not to be had is none: old data can wait.
+// A lock that is not available is no trouble: old data can wait.
 const char *
 fault(const ErrorData *error)
 {

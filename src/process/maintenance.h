@@ -8,15 +8,14 @@
 
 namespace outbox {
 
-// In a transaction: what there is to do, in a database in which our functions write: a
-// restore must neither find its tables there already, nor lose them. Retention is
-// set here or for this database, whose settings reach only sessions that begin later.
+// In a transaction: looks for work, but only in a database that was enqueued into. A restore must not
+// find its tables there already, nor lose them.
 void look_for_upkeep();
 
-// Starts the process if there is work, it does not run, and its pause is over.
-// Old data alone is handled once a minute.
+// Starts the process if there is work, it does not run, and its pause is over. For old data alone it
+// starts once a minute.
 void ask_for_maintenance(DatabaseSlot *slot);
-// The settings were reloaded: old data does not wait for its minute.
+// After a reload of the settings: old data does not wait for its minute.
 void hurry_maintenance();
 // Notices that it has ended.
 void follow_maintenance(const DatabaseSlot *slot);

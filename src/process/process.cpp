@@ -71,7 +71,7 @@ start_process(const char *kind, Oid database)
 	BackgroundWorker process;
 
 	describe(&process, kind);
-	// The process that starts it restarts it, after its own pauses.
+	// The process that started it restarts it, after pauses.
 	process.bgw_restart_time = BGW_NEVER_RESTART;
 	process.bgw_main_arg = ObjectIdGetDatum(database);
 	process.bgw_notify_pid = MyProcPid;
@@ -102,7 +102,7 @@ bool
 sleep_process(int64 us)
 {
 	wait_for_latch(us);
-	// There is nothing to cancel: an ERROR here would end the process.
+	// Nothing is running that could be canceled, and an ERROR here would end the process.
 	QueryCancelPending = false;
 	CHECK_FOR_INTERRUPTS();
 	if (!ConfigReloadPending)

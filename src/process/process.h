@@ -1,9 +1,8 @@
-// What the background processes (launcher, worker, maintenance) have in common: how they
-// are started, how they connect, how they report their status.
+// Starting, connecting and sleeping, for all background processes: launcher, worker, maintenance.
 //
-// Guarantees: no setting of a role or a database reaches them (timeouts, isolation,
-// read-only, search_path, role); none of them runs during recovery or pg_upgrade; what
-// they report is readable while they run and afterwards.
+// Guarantees: settings of roles and databases (timeouts, isolation, read-only, search_path, role) have
+// no effect on them. They do not run during recovery or pg_upgrade. Their status can be read while
+// they run and afterwards.
 #pragma once
 
 #include "commit/process_status.h"
@@ -14,8 +13,8 @@ namespace outbox {
 // Called while the library is preloaded.
 void register_launcher();
 
-// Starts a process for a database: 'worker' or 'maintenance'. nullptr when all background
-// worker slots of the server are in use.
+// Starts a process for a database: 'worker' or 'maintenance'. nullptr if no background worker slot of
+// the server is free.
 BackgroundWorkerHandle *start_process(const char *kind, Oid database);
 
 // Signal handlers and session of a process. InvalidOid: shared catalogs only.

@@ -14,8 +14,7 @@ is_missing(int sqlstate)
 	return sqlstate == ERRCODE_UNDEFINED_TABLE || sqlstate == ERRCODE_UNDEFINED_SCHEMA;
 }
 
-// That the extension is being dropped is no fault. If it is not, and an object of it is
-// missing, that is one.
+// While the extension is being dropped, missing objects are no fault. If they stay missing, they are.
 bool
 is_passing(const Step *step, int sqlstate)
 {
@@ -118,7 +117,7 @@ step_failed(Step *step, int sqlstate, const char *message, const char *detail)
 	set_failures(step, failures);
 	step->retry_at = steady_us() + Min(pause_us(failures), locked ? USECS_PER_SEC : PG_INT64_MAX);
 	step->missing += is_missing(sqlstate);
-	// What is over at the next try was no error.
+	// A failure that may be over at the next try is no error.
 	if (!is_passing(step, sqlstate) || failures >= passing_failures)
 		set_error(step->report, what);
 	if (!is_passing(step, sqlstate))

@@ -1,9 +1,9 @@
 // The repeated work of a background process, each part with its own failures.
 //
-// Guarantees: after a failure a step is tried again after a pause that grows with the failures
-// in a row. The log has one line when trouble begins and one when it ends, even if the process was
-// replaced in between. A wait for a lock, or an extension that is being dropped, is no trouble.
-// run_step() runs it in a transaction of its own.
+// Guarantees: a step that failed is tried again after a pause that grows with the failures in a row.
+// The log gets one line when trouble begins and one when it ends, also if the process is replaced in
+// between. A wait for a lock, or an extension that is being dropped, is no trouble. run_step() runs
+// the step in a separate transaction.
 #pragma once
 
 #include "process/process.h"
@@ -21,7 +21,7 @@ struct Step {
 };
 
 Step make_step(ProcessStatus *report, int trouble, const char *purpose, const char *lock_timeout);
-// For a process that begins: what its predecessor told the log stays known.
+// For a process that starts. Troubles that its predecessor logged are kept.
 void clear_failures(ProcessStatus *report);
 
 bool is_lock_wait(const ErrorData *error);
@@ -48,7 +48,7 @@ is_retry_due(const Step *step)
 	return has_failed(step) && steady_us() >= step->retry_at;
 }
 
-// The time from now until it may act on an event of that time.
+// How long to wait before it can act on an event of that time.
 int64 until(const Step *step, TimestampTz event, TimestampTz now);
 
 void begin_step(const Step *step);
@@ -56,11 +56,11 @@ void begin_step(const Step *step);
 void step_failed(Step *step, int sqlstate, const char *message, const char *detail);
 void step_succeeded(Step *step);
 
-// The log's line when a trouble begins, unless it has it, and the line when it ends.
+// Log the beginning of a trouble, once, and its end.
 void begin_trouble(Trouble *trouble, int sqlstate, const char *what, const char *detail);
 void end_trouble(Trouble *trouble, const char *what);
 
-// True when it went well; false also while it rests.
+// True if it succeeded; false also while it rests.
 template <typename Body>
 bool
 run_step(Step *step, const Body &body)

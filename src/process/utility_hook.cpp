@@ -25,13 +25,13 @@ is_gone(int pid)
 void
 terminate(int pid)
 {
-	// Ours, unless it has just ended and its number was reused.
+	// It belongs to us, unless it has just ended and its number was reused.
 	if (pid != 0 && BackendPidGetProc(pid) != nullptr)
 		kill(pid, SIGTERM);
 }
 
-// Asks the processes of a database to leave, and waits until they have. If they do not, the
-// command reports which sessions use the database.
+// Asks the processes of a database to leave and waits for them. If they stay, the command reports that
+// sessions use the database.
 void
 clear_out(DatabaseSlot *slot)
 {
@@ -58,9 +58,9 @@ clear_out(DatabaseSlot *slot)
 	}
 }
 
-// The lock is the one that the command takes next. For a role that may not run the command
-// nothing is done here: the command refuses. A session can copy its own database, because it does
-// not block itself; all else is refused.
+// Takes the lock that the command takes next. For a role without the right to run the command it does
+// nothing: the command refuses. A session can copy its own database, because it does not block itself;
+// the other commands refuse this.
 void
 vacate(const char *name, LOCKMODE mode)
 {
@@ -163,12 +163,12 @@ before_command(const Node *statement, ProcessUtilityContext context)
 	if (!concerns_databases(statement))
 		return;
 	note_news(false);
-	// In a transaction block all of them are refused, but renaming.
+	// In a transaction block all of them except renaming are refused.
 	if (IsA(statement, RenameStmt) || (context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock()))
 		make_way(statement);
 }
 
-// Its rows are another transaction's, which noted nothing for now.
+// Its rows belong to another transaction, whose notes are lost.
 bool
 is_commit_prepared(const Node *statement)
 {

@@ -1,9 +1,8 @@
 // Commands that concern the background workers: on extensions and on databases.
 //
-// Guarantees: the launcher is notified of them at the end of their transaction. The worker of a
-// database does not delay DROP, RENAME, SET TABLESPACE or a copy of it: it is
-// asked to leave, and the lock that the command itself takes keeps it away. After the
-// command, or when the command fails, the worker comes back.
+// Guarantees: they notify the launcher at the end of their transaction. The worker of a database does
+// not delay DROP, RENAME, SET TABLESPACE or a copy of it: it is asked to leave, and the lock of the
+// command keeps it away. It comes back after the command, or after its failure.
 #pragma once
 
 namespace outbox {

@@ -1,17 +1,15 @@
 // The background worker of one database: notifies listeners, wakes them when something
 // falls due, takes back the leases of dead workers, and asks for maintenance.
 //
-// Guarantees: it sleeps without a transaction, a snapshot or a lock until a commit wakes
-// it, or the earliest of the next due message, the next lease expiry and the safety poll.
-// Every event it waits for is strictly later than now: rows on which it cannot act (a locked
-// row, a paused queue) are left to the safety poll, so the loop cannot spin. Its three
-// steps fail independently and are tried again after a growing pause; the log has one
-// line when trouble begins and one when it ends.
+// Guarantees: it sleeps without a transaction, a snapshot or a lock, until a commit wakes it or until
+// the next due message, the next lease expiry or the safety poll. Each event that it waits for is
+// later than now: rows on which it cannot act (a locked row, a paused queue) are left to the safety
+// poll, so the loop cannot spin. Its steps fail independently (step.h).
 //
-// Shape: commits raise a flag per queue and lower announced times (transaction.cpp); the worker
-// takes them, and publishes the end of its sleep before it looks at them for the last time.
-// A session that announces an earlier time sees that and sets the latch: with full barriers
-// on both sides, one of the two notices the other.
+// Shape: commits raise a flag for each queue and lower announced times (transaction.cpp). The worker
+// takes them, and publishes the end of its sleep before it looks at them for the last time. A
+// session that announces an earlier time sees this and sets the latch. There are full barriers on
+// both sides, so one of the two notices the other.
 
 #include "message/due.h"
 #include "process/maintenance.h"
@@ -29,10 +27,10 @@ namespace outbox {
 namespace {
 
 constexpr int repairs_at_a_time = 200;
-// The least time between two looks through all queues that commits request.
+// Commits can request a look through all queues no more often than this.
 constexpr int64 least_look_pause_us = 50 * 1000;
-// A wait must not delay the other steps for long. Producers that send notifications themselves
-// hold the lock of the notification queue until their commit is on disk.
+// A wait must not delay the other steps for long. Producers that notify listeners themselves hold the
+// lock on the notification queue until their commit is on disk.
 constexpr char shortest_lock_timeout[] = "1ms";
 constexpr char notify_lock_timeout[] = "2s";
 constexpr char name_in_ledger[] = "outbox worker";
@@ -42,7 +40,7 @@ struct Watch {
 	uint32 generation;      // of its slot
 	int64 gathers_until;    // steady clock: the next notification is not sent before
 	TimestampTz next_due;   // DT_NOEND = nothing known
-	TimestampTz seen_until; // what fell due until then has been announced
+	TimestampTz seen_until; // messages due until then have been announced
 	int64 listed;           // the last look that found the queue in the table
 };
 
@@ -112,8 +110,7 @@ take_flags(bool all)
 		sending->queue = queue;
 		sending->woken_at = static_cast<TimestampTz>(pg_atomic_read_u64(&queue->woken_at));
 		watch->gathers_until = now + notify_gather_us();
-		// The notification covers all that is due by now; later commits raise
-		// the flag again.
+		// The notification covers all messages that are due now; later commits raise the flag again.
 		watch->seen_until = Max(watch->seen_until, GetCurrentTimestamp());
 		pg_atomic_exchange_u32(&queue->wake, 0);
 		taken = lappend(taken, sending);
@@ -148,7 +145,7 @@ count_sent(const List *sent)
 	report_notified(list_length(sent), queues);
 }
 
-// all: also queues that are gathering, because this is the last time.
+// all: also queues that still gather, because this is the last time.
 void
 notify_listeners(bool all)
 {
@@ -159,13 +156,13 @@ notify_listeners(bool all)
 		return;
 	OUTBOX_STOP_POINT("worker_before_collect");
 	taken = take_flags(all);
-	// What is held is found by the safety poll once it no longer is.
+	// The safety poll finds the messages when outbox.hold ends.
 	if (taken == NIL || everything_is_held())
 		return;
 	OUTBOX_STOP_POINT("worker_before_send");
 	if (run_step(&worker.notify, [&] {
 			if (has_failed(&worker.notify))
-				notification_queue_usage(); // makes the room that there may be
+				notification_queue_usage(); // frees what can be freed
 			foreach (cell, taken)
 				Async_Notify("outbox_pending", static_cast<const Sending *>(lfirst(cell))->queue->name);
 		}))
@@ -187,7 +184,7 @@ row_failed(const core::Uuid &id, const char *why, int sqlstate)
 
 	worker.unrepaired++;
 	set_error(&worker.slot->report, what);
-	// A locked leaf must not cost the full wait for each of its rows.
+	// Rows of a locked leaf must not each cost the full wait.
 	if (waited)
 		use_lock_timeout(shortest_lock_timeout);
 	else
@@ -258,7 +255,7 @@ announce_due(const Call *call, const Queue *queue)
 	}
 }
 
-// Queues that are missing at two looks, for example after a rollback, give their slots to others.
+// Slots of queues that two looks did not find, for example after a rollback, become free.
 void
 let_go_of_missing()
 {
@@ -268,7 +265,7 @@ let_go_of_missing()
 	});
 }
 
-// All queues, to find also what no commit announced.
+// Looks at all queues, also for messages that no commit announced.
 void
 look_at_all(Call *call)
 {
@@ -300,7 +297,7 @@ look_at_all(Call *call)
 	let_go_of_missing();
 }
 
-// What fell due since the last time.
+// Looks for messages that have become due since the last look.
 void
 look_at_due(Call *call)
 {
@@ -386,7 +383,7 @@ forget_extension()
 [[noreturn]] void
 depart()
 {
-	// From here on producers send notifications themselves; what they left to us before is sent.
+	// From here on producers notify listeners themselves. Earlier flags are handled here.
 	pg_atomic_write_u32(&worker.slot->worker, 0);
 	pg_memory_barrier();
 	notify_listeners(true);
@@ -396,7 +393,7 @@ depart()
 	proc_exit(0);
 }
 
-// Takes what commits announced. True if all queues need a look.
+// Takes the announcements of commits. True if all queues need a look.
 bool
 take_announcements()
 {
@@ -426,7 +423,7 @@ take_announcements()
 	return look || worker.unslotted_due <= now;
 }
 
-// Known or announced.
+// The earliest due time that is known or announced.
 TimestampTz
 earliest_due()
 {
@@ -438,7 +435,7 @@ earliest_due()
 	return earliest;
 }
 
-// Microseconds until the next work for which no latch is set.
+// Microseconds until the next work that no latch announces.
 int64
 time_to_sleep()
 {
@@ -463,8 +460,8 @@ time_to_sleep()
 	return Max(us, 0);
 }
 
-// What is announced after the first look is found by the second, or its announcer has seen
-// the end of our sleep, and sets our latch.
+// What is announced after the first look is found by the second, or its session has seen the end of our
+// sleep and sets our latch.
 void
 sleep_until_needed()
 {
@@ -526,7 +523,7 @@ run_worker_round()
 		if (earliest_due() <= now)
 			look_for_due(false);
 	}
-	// What the looks found due.
+	// For messages that the looks found due.
 	notify_listeners(false);
 	sleep_until_needed();
 }
@@ -550,7 +547,7 @@ make_steps(ProcessStatus *report)
 	worker.rows = &report->troubles[4];
 }
 
-// One worker for each database: a second one, started by a restarted launcher, ends.
+// A second worker for a database, started by a restarted launcher, ends.
 void
 attach()
 {
@@ -574,7 +571,7 @@ prepare()
 	worker.next_expiry = worker.unslotted_due = DT_NOEND;
 	worker.watches = static_cast<Watch *>(
 		MemoryContextAllocZero(TopMemoryContext, sizeof(Watch) * static_cast<Size>(shared->queue_slots)));
-	// The first round looks at everything: flags left by an earlier worker, older rows.
+	// The first round looks at everything: flags of an earlier worker, older rows.
 	worker.next_poll = steady_us();
 	worker.last_look = steady_us() - least_look_pause_us;
 }
@@ -587,7 +584,7 @@ OUTBOX_PROCESS(outbox_worker_main)
 	prepare();
 	OUTBOX_STOP_POINT("worker_before_attach");
 	attach();
-	// Producers rely on us from here on.
+	// From here on producers rely on this worker.
 	pg_atomic_exchange_u32(&worker.slot->worker, process_number() + 1);
 	for (;;)
 		run_worker_round();

@@ -64,9 +64,8 @@ knows_partitions(Relation rel)
 	return rel->rd_partdesc != nullptr && !rel->rd_partdesc->detached_exist;
 }
 
-// A parent with its partitions. To describe them the server reads the catalogues of each, none
-// of which may be dropped meanwhile: it relies on a lock on the parent, which is held for that
-// alone.
+// A parent with its partitions. To describe them the server reads the catalogs of each and relies
+// on a lock on the parent, so that none of them is dropped. The lock is held for this only.
 Relation
 open_described(Oid parent, PartitionDesc *partitions)
 {
@@ -145,7 +144,7 @@ lock_for(int access)
 	return access == reads ? AccessShareLock : RowExclusiveLock;
 }
 
-// Where the table of a shape was last. To be checked.
+// The last known OID of the table of a shape. The caller checks it.
 Oid *
 last_oid(const Shape &shape)
 {
@@ -171,8 +170,8 @@ is_named(Relation rel, const char *name)
 		   RelationGetNamespace(rel) == get_namespace_oid("outbox", true);
 }
 
-// By name, which is compared under the lock: the extension may have been made anew while we
-// waited for it.
+// Compares the name under the lock: the extension may have been dropped and created again while
+// we waited.
 Relation
 open_named(const char *name, int access, Oid *last)
 {
@@ -366,7 +365,7 @@ leaf_of(Call *call, const Shape &parent, const core::Uuid &id, int access)
 
 namespace {
 
-// When the time begins that a CHECK keeps out of that leaf; INT64_MAX for none.
+// The beginning of the time that a CHECK keeps out of the leaf; INT64_MAX if there is none.
 int64
 excluded_from_ms(Oid leaf)
 {
@@ -383,7 +382,7 @@ excluded_from_ms(Oid leaf)
 	return from_ms;
 }
 
-// default_leaf: as the parent is described.
+// default_leaf: by the same description of the parent.
 int64
 end_ms(Oid *default_leaf)
 {

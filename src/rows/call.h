@@ -1,12 +1,13 @@
 // What one call of a verb works with: its tables, its queues' settings, the clock.
 //
-// Guarantees: begin_work refuses read-only transactions, recovery and parallel mode
-// before anything is opened; between begin_work and end_work everything runs as the
-// tables' owner in a security-restricted context; end_work makes what was written visible to the next command. After an
-// ERROR the transaction's abort undoes all of it: a Work owns nothing but palloc'ed memory and counted references.
+// Guarantees: begin_call() refuses read-only transactions, recovery and parallel mode before it
+// opens a table. From there to end_call() everything runs as the tables' owner in a
+// security-restricted context. end_call() makes the changes visible to the next command. After an
+// ERROR the transaction's abort undoes everything: a Call owns only palloc'ed memory and counted
+// references.
 //
-// Partitions: hot code locks leaves, never a parent. A leaf is looked up in the
-// parent's bounds, locked, and looked up again: whatever changed in between is seen.
+// Partitions: hot code locks leaves, never a parent. It looks the leaf up in the parent's bounds,
+// locks it, and looks it up again, so it sees any change in between.
 #pragma once
 
 #include "core/ids.h"
@@ -18,8 +19,8 @@ namespace outbox {
 
 struct Queue;
 
-// Between two neighbouring bounds of a partitioned table. It stays as it is while its leaf
-// is locked.
+// The ids between two neighbouring bounds of a partitioned table. It does not change while the
+// leaf is locked.
 struct IdRange {
 	bool has_from;
 	bool has_below;
@@ -31,14 +32,14 @@ struct Leaf {
 	Leaf *next;
 	const Shape *parent;
 	Table *table;
-	IdRange range; // that was asked for last
+	IdRange range; // of the last look-up
 };
 
 struct Call {
 	EState *estate;
 	Oid caller;
 	int caller_context;
-	TimestampTz now; // wall clock at begin_work
+	TimestampTz now; // wall clock at its beginning
 	Table *pending_table;
 	Leaf *leaves;
 	Queue *queues;
@@ -47,36 +48,36 @@ struct Call {
 };
 
 void begin_call(Call *call, const char *function);
-// A Call inside a Call, for in_subtransaction: it opens everything again.
+// A Call inside a Call, in a subtransaction: it opens everything again.
 void begin_nested_call(Call *call, const Call *outer);
 void end_call(Call *call);
-// Goes on as if the call began here: by the clock of now, with the queues as they are now.
+// Continues as if the call began here: reads the clock and the queues again.
 void begin_next_command(Call *call);
-// For functions that only read: no check for a writable transaction, and no new command.
+// For functions that only read: does not require a writable transaction, and begins no new command.
 void begin_reading(Call *call);
 void end_reading(Call *call);
 
 Oid relation_oid(const char *name);
-// A partitioned table, share-locked. 42P01 when it is gone, or goes while we wait.
+// A partitioned table, under ACCESS SHARE. 42P01 if it does not exist, or is dropped while we wait.
 Relation open_parent(const char *name);
 Table *pending(Call *call);
 Table *open(Call *call, const Shape &shape, int access);
 Table *open_as(Call *call, const Shape &shape, const char *name, int access);
 
-// The partition that holds id. parent is messages_shape or attempts_shape. Where there is none,
-// because somebody detached the DEFAULT partition: 55000, or nullptr.
+// The partition that holds the id. parent is messages_shape or attempts_shape. If there is none,
+// because the DEFAULT partition was detached, leaf_of() raises 55000 and find_leaf() returns nullptr.
 Table *leaf_of(Call *call, const Shape &parent, const core::Uuid &id, int access);
 Table *find_leaf(Call *call, const Shape &parent, const core::Uuid &id, int access);
-// Which one it is now, not locked; InvalidOid where there is none.
+// The same without a lock; InvalidOid if there is none.
 Oid leaf_now(const Call *call, const Shape &parent, const core::Uuid &id);
 
 // The end of the dated partitions; INT64_MAX when there are none.
 int64 dated_end_ms();
-// New ids must stay below this millisecond: that end or, where there is none, the time that is
-// kept out of DEFAULT while its partition is made.
+// New ids must stay below this millisecond: that end or, without dated partitions, the time that a
+// CHECK keeps out of DEFAULT while a partition is made.
 int64 partitions_end_ms();
-// A CHECK that keeps a time out of the DEFAULT partition has a name that begins so, and then
-// says from when to when: milliseconds, with '_' between them.
+// The name of such a CHECK begins with this. Then follow the first and the last millisecond, with
+// '_' between them.
 const char *exclusion_prefix(const char *parent);
 
 } // namespace outbox

@@ -6,7 +6,7 @@ namespace outbox {
 
 namespace {
 
-// They are not immutable, and read nothing but the clock, random numbers or a sequence.
+// Not immutable, but they read only the clock, random numbers or a sequence.
 bool
 is_usual_default(Oid function)
 {
@@ -24,7 +24,7 @@ is_usual_default(Oid function)
 	}
 }
 
-// Whatever depends on the time zone alone is of this kind.
+// Functions on types that depend on the time zone only.
 bool
 takes_times_only(Form_pg_proc proc)
 {
@@ -49,7 +49,7 @@ is_servers_function(Form_pg_proc proc)
 			(proc->provolatile == PROVOLATILE_STABLE && takes_times_only(proc)));
 }
 
-// The one function of ours in an index: REINDEX CONCURRENTLY makes another index like it.
+// The only function of ours in an index: REINDEX CONCURRENTLY makes a copy of the index.
 bool
 is_own_function(Form_pg_proc proc)
 {
@@ -88,7 +88,7 @@ finds_users_code(Node *node, void *found)
 		return false;
 	if (IsA(node, List))
 		return walk_expression(node, finds_users_code, found);
-	// A conversion by way of text, between plain types, runs what those types bring.
+	// A conversion by way of text runs functions of the two types.
 	if (!IsA(node, CoerceViaIO) && check_functions_in_node(node, notes_users_function, found))
 		return true;
 	if (!is_plain_type(exprType(node)))
@@ -99,7 +99,7 @@ finds_users_code(Node *node, void *found)
 	return walk_expression(node, finds_users_code, found);
 }
 
-// A function of our schema, whatever rights there are on the schema. InvalidOid if it is gone.
+// A function of our schema, without a check of rights. InvalidOid if it does not exist.
 Oid
 own_function(const FuncCall *call, List *args)
 {
@@ -122,7 +122,7 @@ transform(ParseState *state, Node *raw)
 	ListCell *cell;
 	Oid function;
 
-	// Of all that may stand in a table's definition, a CHECK may have most in it.
+	// As a CHECK, which may contain more than the other parts of a table.
 	if (call == nullptr || list_length(call->funcname) != 2)
 		return transformExpr(state, raw, EXPR_KIND_CHECK_CONSTRAINT);
 	foreach (cell, call->args)

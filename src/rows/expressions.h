@@ -1,21 +1,19 @@
-// Expressions in the catalogue: conditions of CHECKs and partial indexes, keys of indexes,
-// defaults.
+// Expressions in the catalogs: conditions of CHECKs and partial indexes, keys of indexes, defaults.
 //
-// Guarantees: what is written here in SQL is compared by the tree that the server makes of it,
-// whatever the settings for printing are. users_code() passes only what comes with the server,
-// is written in C, looks nothing up by name and leads to no code of a user: no function in SQL,
-// which the server would write out by the caller's search_path, and no domain.
+// Guarantees: expressions are compared as trees, so settings for printing do not matter.
+// users_code() accepts only functions that come with the server, are written in C, look nothing up
+// by name and lead to no code of a user. It accepts no function in SQL, which the server would
+// expand by the caller's search_path, and no domain.
 #pragma once
 
 #include "server/pg.h"
 
 namespace outbox {
 
-// With search_path pinned: as CREATE INDEX or CHECK would store it for columns of rel.
+// The tree that CREATE INDEX or CHECK would store for columns of rel. search_path is pinned.
 Node *stored_form(Relation rel, const char *sql);
 
-// What an expression would run beside the server's own code, as words for a message; nullptr if
-// it runs nothing else.
+// Words for a message: what the expression runs beside the server's own code; nullptr if nothing.
 const char *users_code(Node *expression);
 
 // A type that comes with the server, or an enum, or an array of these: its values are compared,

@@ -8,7 +8,7 @@ namespace outbox {
 
 namespace {
 
-// A live row's entry, and those of its old versions.
+// The entry of a live row, and those of its old versions.
 constexpr int entries_an_id = 4;
 
 // Column 0 is outbox_id in every shape that is walked.
@@ -20,7 +20,7 @@ id_in_slot(const IdWalk *walk)
 	return to_uuid(walk->table->get(walk->probe.slot, 0, &isnull));
 }
 
-// The next settled row, whosever it is.
+// Moves to the next settled row of any id.
 bool
 advance_walk(IdWalk *walk)
 {

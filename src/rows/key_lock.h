@@ -1,5 +1,5 @@
-// Taking a key that only one transaction may have: the step that idempotency keys,
-// numbers per key and replays share.
+// Takes a key that only one transaction may have: for idempotency keys, numbers per key, replays
+// and queues.
 //
 // Guarantees: of any number of sessions that want one key at once, exactly one inserts
 // it; the others wait for the end of its transaction, open or prepared, and then
@@ -16,21 +16,22 @@
 
 namespace outbox {
 
-// Held from look to insert.
+// Held from the look-up to the insertion.
 struct KeyLock {
 	LOCKTAG tag;
 };
 void lock_key(KeyLock *lock, Relation rel, const unsigned char *key, int size);
 void unlock_key(const KeyLock *lock);
 
-// The current row of the key in probe->slot: the first in the given direction. Locks the key and looks, without
-// waiting for a transaction. busy: one that inserted or removes the row is open, and the lock is not held.
+// The current row of the key in probe->slot: the first in the given direction. Locks the key and looks,
+// without waiting for a transaction. busy: an open transaction inserts or removes the row, and the lock is
+// not held.
 enum class KeyLook { free, taken, busy };
 KeyLook lock_and_look(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, KeyLock *held,
 					  const unsigned char *key, int size);
 
-// The same, after all such transactions have ended: it waits for them without the lock, and processes interrupts.
-// True if there is a row, false if the key is free.
+// The same, after all such transactions have ended: it waits for them without the lock, and processes
+// interrupts. True if there is a row, false if the key is free.
 bool look_up_latched(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, KeyLock *held,
 					 const unsigned char *key, int size);
 

@@ -6,7 +6,7 @@ namespace outbox {
 
 namespace {
 
-// Leaves of the ledgers are many in a database that keeps them for years.
+// A database that keeps its data for years has many leaves.
 constexpr long most_tables = 1024;
 
 struct Remembered {
@@ -102,7 +102,7 @@ blank()
 	return known;
 }
 
-// From here on it is the session's.
+// The session keeps it from here on.
 void
 remember_table(Oid rel, KnownTable *known)
 {
@@ -143,7 +143,7 @@ look_over(const Shape &shape, Relation rel, int access)
 	Layout layout;
 
 	look_at(RelationGetRelid(rel));
-	// What may not be written to is surveyed each time that it is read.
+	// A table with such problems is surveyed each time.
 	changed_meanwhile |= raise_first(survey(shape, rel, &layout), rel, access != reads);
 	MemoryContextSwitchTo(previous);
 	known = blank();
@@ -227,7 +227,7 @@ check_parent(const Shape &shape, Oid oid, int access)
 	known->passed |= access;
 }
 
-// Other kinds of indexes keep something in it that is good for one statement.
+// Other kinds of indexes keep data of one statement in it.
 void
 know_indexes(KnownTable *known, Relation *indexes)
 {

@@ -1,12 +1,12 @@
-// What a session remembers of the extension's tables between calls: how they lie (layout.h),
-// and how the entries of their indexes are made.
+// What a session remembers of the extension's tables between calls: their layout (layout.h), and
+// how their index entries are made.
 //
-// Guarantees: what changed in the catalogue is surveyed again before the next use. What is in
-// use stays as it is to the end of the call that uses it, which holds a lock on the table.
+// Guarantees: a table that changed in the catalogs is surveyed again before its next use. What a
+// call uses does not change until the call ends: the call holds a lock on the table.
 //
-// Shape: the server's relation cache tells of changes by callback, in the middle of anything
-// that takes a lock. What is outdated is dropped from the table then; it is freed when the last
-// call that uses it frees its memory, after an ERROR as well.
+// Shape: the relation cache reports changes by callback, at any place that takes a lock. The
+// callback removes an outdated entry from the hash table. The entry is freed together with the
+// memory of the last call that uses it, also after an ERROR.
 #pragma once
 
 #include "rows/layout.h"
@@ -17,15 +17,15 @@ struct KnownTable {
 	MemoryContext context; // all of it lives there
 	int users;
 	bool outdated;
-	int passed; // accesses that nothing stands against
+	int passed; // the accesses that nothing prevents
 	Layout layout;
-	TupleDesc row_desc;      // a copy, which slots need not count references to
-	IndexInfo **index_infos; // of its B-trees, expressions and predicates prepared; nullptr until
-							 // it is written to
+	TupleDesc row_desc;      // a copy: slots need not count references to it
+	IndexInfo **index_infos; // of its B-trees, with expressions and predicates prepared; nullptr
+							 // until the first write
 };
 
-// What is known of a relation that the caller has locked and opened, for as long as the memory
-// context lives. Raises what stands against the access.
+// For a relation that the caller has locked and opened, as long as the memory context lives.
+// Raises what prevents the access.
 KnownTable *know_table(const Shape &shape, Relation rel, int access, MemoryContext user);
 
 // For the parent of leaves, which hot code does not lock.

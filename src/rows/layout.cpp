@@ -88,7 +88,7 @@ is_own_trigger(const Shape &shape, const Trigger *trigger, Oid function)
 void
 survey_triggers(const Shape &shape, Relation rel, int access, List **problems)
 {
-	// Looked up first: a look into the catalogue may replace what the walk is in.
+	// Looked up first: a look-up in the catalogs may replace the trigger list.
 	Oid function = rel->trigdesc != nullptr ? own_trigger_function(shape, RelationGetNamespace(rel)) : InvalidOid;
 	const TriggerDesc *triggers = rel->trigdesc;
 
@@ -104,8 +104,8 @@ survey_triggers(const Shape &shape, Relation rel, int access, List **problems)
 
 // ---- columns
 
-// The columns stand where the install script put them unless one was dropped
-// or a dump wrote them in another order: then they are searched by name.
+// Columns stand where the install script put them, unless one was dropped or a dump wrote them in
+// another order. They are searched by name, beginning there.
 AttrNumber
 find_column(TupleDesc desc, const char *name, int expected)
 {
@@ -347,7 +347,7 @@ is_own_index(const Survey *survey, const Index *index, int which)
 	return is_own_predicate(survey, index, own);
 }
 
-// What its insertion passed, no update refuses.
+// What it accepted at the insertion it accepts at each update.
 bool
 is_over_unchanging_columns(const Survey *survey, const Index *index)
 {
@@ -364,7 +364,7 @@ is_over_unchanging_columns(const Survey *survey, const Index *index)
 	return bms_is_empty(attnos);
 }
 
-// What is not the server's of the operators that it is kept up by.
+// What its operators run beside the server's own code, or nullptr.
 const char *
 users_code_of_keys(const Survey *survey, const Index *index)
 {
@@ -440,7 +440,7 @@ add_missing_index(Survey *survey, int which)
 			? psprintf("ALTER TABLE outbox.%s ADD CONSTRAINT %s PRIMARY KEY %s;", table, name, definition(own))
 			: psprintf("CREATE %sINDEX %s ON outbox.%s %s;", own.unique ? "UNIQUE " : "", name, table, definition(own));
 
-	// First of all: what stands in its place may be a problem, too.
+	// First in the list: what was made in its place may be a problem, too.
 	survey->problems = lcons(problem(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 									 psprintf("has no valid %s %s %s", which == primary_key ? "primary key" : "index",
 											  name, definition(own)),
@@ -482,7 +482,7 @@ survey(const Shape &shape, Relation rel, Layout *layout)
 	}
 	guc_level = pin_search_path();
 	survey_columns(&survey);
-	// What stands on such a column cannot be compared.
+	// Checks and indexes on such a column cannot be compared.
 	if (!survey.is_incomplete)
 	{
 		survey_checks(&survey);

@@ -1,7 +1,7 @@
-// Reading rows by index for those who only look: views, and what they count.
+// Reading rows by index for the views and their counts.
 //
-// Guarantees: rows are those of the caller's snapshot; nothing is locked but the tables, for reading, so it works on a
-// standby and in a read-only transaction; a walk looks at no more entries than it may, dead ones included.
+// Guarantees: rows are those of the caller's snapshot. Only the tables are locked, for reading, so it works on a
+// standby and in a read-only transaction. A walk reads at most the given number of entries, dead ones included.
 #pragma once
 
 #include "rows/table.h"
@@ -15,7 +15,7 @@ struct Peek {
 	TupleTableSlot *slot;
 };
 
-// which: place of the index in the shape.
+// which: the place of the index in the shape.
 void begin_peek(Peek *peek, Table *table, int which, int nkeys);
 void start_peek(Peek *peek, ScanKey keys, int nkeys);
 // Walk::tired: the entries are used up, and there may be more.

@@ -82,7 +82,7 @@ void
 rest_probe(Probe *probe)
 {
 	ExecClearTuple(probe->slot);
-	// No keys: it keeps those that it has, as many as it was begun for.
+	// Without keys: it keeps those that it has.
 	index_rescan(probe->scan, nullptr, probe->scan->numberOfKeys, nullptr, 0);
 	probe->ended = true;
 	set_standing(probe, false);
@@ -90,7 +90,7 @@ rest_probe(Probe *probe)
 
 namespace {
 
-// The next entry, unless the last one leads to more rows.
+// Moves to the next entry, unless the current one leads to more rows.
 bool
 next_entry(Probe *probe, ScanDirection direction)
 {
@@ -102,7 +102,7 @@ next_entry(Probe *probe, ScanDirection direction)
 	entry = index_getnext_tid(probe->scan, direction);
 	if (entry == nullptr)
 		return false;
-	// Looked up in the table it becomes that of the row.
+	// A copy: the look-up in the table replaces it by the row's place.
 	probe->entry = *entry;
 	return true;
 }
@@ -180,11 +180,11 @@ bool
 find_in_latest_snapshot(Relation heap, Relation index, ScanKey keys, int nkeys, TupleTableSlot *slot)
 {
 	Snapshot latest = RegisterSnapshot(GetLatestSnapshot());
-	// Under SnapshotAny the scan takes no predicate locks; visibility is tested here.
+	// SnapshotAny takes no predicate locks; visibility is tested below.
 	IndexScanDesc scan = begin_index_scan(heap, index, SnapshotAny, nkeys);
 	bool found = false;
 
-	// The copy is ours: what this very command has changed counts, too.
+	// The snapshot is a copy. Changes of the current command count, too.
 	latest->curcid = PG_UINT32_MAX;
 	index_rescan(scan, keys, nkeys, nullptr, 0);
 	while (!found && index_getnext_slot(scan, ForwardScanDirection, slot))

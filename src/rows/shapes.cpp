@@ -1,8 +1,8 @@
 // See shapes.h.
 //
-// These definitions decide whether a column, a CHECK or an index is ours: anything else belongs
-// to a user, and costs each call more. The SQL is compared as the server parses it,
-// so it need not be written as the server would print it.
+// These definitions decide whether a column, a CHECK or an index belongs to the extension.
+// Anything else is a user's and makes each call slower. The SQL is compared as the server parses
+// it, so it need not look as the server prints it.
 
 #include "rows/shapes.h"
 
@@ -16,7 +16,7 @@ constexpr bool unchanging = true;
 
 } // namespace
 
-// Its CHECKs are always evaluated: it is written to so seldom.
+// Its CHECKs are always evaluated, because it is rarely written to.
 const Shape queues_shape = {
 	"queues",
 	{{"queue", TEXTOID, not_null},

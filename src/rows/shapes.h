@@ -117,10 +117,10 @@ namespace pending_index {
 enum { due = 1, lease, key_sequence };
 }
 
-// What a table is opened for. Triggers that these would have to fire are refused.
+// What a table is opened for. Triggers that this would fire are refused.
 enum Access : int { reads = 0, inserts = 1, updates = 2, deletes = 4 };
 
-// The version of the extension's SQL that brought a column: from then on it must be there.
+// The version of the extension's SQL that added a column: from then on it must exist.
 enum class Since {
 	v0_2_0,
 #ifdef OUTBOX_STOP_POINTS
@@ -149,13 +149,13 @@ struct OwnIndex {
 	const char *predicate;
 };
 
-// What the install script made, in SQL; anything beyond is user-made.
+// What the install script makes, in SQL. Anything else is a user's.
 struct Shape {
 	const char *name;
 	Column columns[max_columns + 1];
 	OwnIndex indexes[max_own_indexes + 1];
-	OwnCheck checks[5];          // that need not be evaluated when we write
-	const char *own_triggers[2]; // that our own writing does without; the first bears the name of their function
+	OwnCheck checks[5];          // not evaluated when we write
+	const char *own_triggers[2]; // not fired when we write; the first has the name of their function
 };
 
 inline int

@@ -16,7 +16,7 @@ open_all_indexes(Table *table)
 		table->indexes[i] = index_open(layout.indexes[i], RowExclusiveLock);
 }
 
-// What is known of other kinds than B-trees is not kept from one call to the next.
+// Only the infos of B-trees are kept from one call to the next.
 void
 take_index_infos(Table *table)
 {
@@ -95,8 +95,8 @@ belongs_into(Table *table, IndexInfo *info, TupleTableSlot *row)
 	return ExecQual(info->ii_PredicateState, context);
 }
 
-// The id never changes: its new version's entry needs no check for duplicates, since the old
-// version's stands in anybody's way, and the hint lets the index drop what is dead.
+// The id never changes. The entry of its new version needs no check for duplicates, because that
+// of the old version prevents them, and the hint lets the index drop dead entries.
 bool
 keeps_key(Relation index, bool update)
 {
@@ -158,9 +158,8 @@ lock_row(Table *table, ItemPointer tid, LockWaitPolicy policy)
 	return result == TM_WouldBlock ? Changed::busy : Changed::outdated;
 }
 
-// If another transaction has it locked and we may wait for it, the row is ours afterwards, but
-// what the caller concluded before the wait (that a lease had not expired) is old: it looks
-// again.
+// After a wait for another transaction the row is locked, but what the caller concluded before (a
+// lease has not expired) may be outdated: it looks again.
 Changed
 lock_to_change(Table *table, ItemPointer tid, Wait wait)
 {
@@ -346,7 +345,7 @@ update_row(Table *table, ItemPointer tid, TupleTableSlot *row, Wait wait)
 	return Changed::done;
 }
 
-// Without waiting first, which is how most rows go. TM_BeingModified then says only that
+// Tries without waiting first, which succeeds for most rows. TM_BeingModified says only that
 // another lock is held, perhaps by our own transaction.
 Changed
 delete_row(Table *table, ItemPointer tid, Wait wait)

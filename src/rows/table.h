@@ -1,17 +1,16 @@
 // Direct access to the extension's tables: no planner, no executor nodes.
 //
 // Guarantees, for every row written here:
-//  - all indexes are kept up, user-made ones, partial and expression indexes
-//    included; unique ones are enforced by the index itself;
-//  - user-made columns get their defaults or generated values, NOT NULL and CHECK
-//    hold, added or dropped columns are survived: columns are found by name;
-//  - what cannot be honoured without the executor (triggers that would have to
-//    fire, rules, row level security, deferrable or exclusion constraints) and what
-//    would run code of users as the tables' owner is refused with 0A000, and an index
-//    of ours that is not as we made it with 55000, before anything is read or written.
+//  - all indexes are maintained, also partial and expression indexes of users; the index itself
+//    enforces uniqueness;
+//  - columns of users get their defaults or generated values; NOT NULL and CHECK constraints of
+//    users hold; columns are found by name;
+//  - what needs the executor (triggers that would fire, rules, row level security, deferrable and
+//    exclusion constraints) and what would run code of users as the tables' owner is refused with
+//    0A000, and an index of the extension that was changed with 55000, before anything is read or
+//    written.
 //
-// The common case, a table just as the install script made it, pays for none of
-// the checks that its own constraints would repeat.
+// A table that is just as the install script made it skips the checks of its own constraints.
 #pragma once
 
 #include "rows/known_table.h"
@@ -26,8 +25,8 @@ struct Table {
 	const KnownTable *known;
 	const AttrNumber *attno;
 	int access;
-	ResultRelInfo *result_info; // where the table is extended
-	Relation *indexes;          // all of them when written to, else those opened so far
+	ResultRelInfo *result_info; // if users extended the table
+	Relation *indexes;          // all if it is written to, else those opened so far
 	IndexInfo **index_infos;
 	TupleTableSlot *lock_slot; // or nullptr
 	TupleTableSlot *changed;   // or nullptr: the row that an update writes
@@ -40,12 +39,12 @@ struct Table {
 	}
 };
 
-// For a relation of that shape that the caller has locked and opened. The lock is kept
-// until the end of the transaction.
+// For a relation of that shape that the caller has locked and opened. The lock lasts to the end
+// of the transaction.
 Table *wrap_table(const Shape &shape, Relation rel, int access, EState *estate);
 void close_table(Table *table);
 
-// A user added columns, checks or indexes, which may refuse a single row.
+// Whether columns, checks or indexes of users may refuse a single row.
 bool has_foreign_parts(const Table *table);
 
 // By its place in the shape.
@@ -69,11 +68,11 @@ find_in_latest_snapshot(Table *table, Relation index, ScanKey keys, int nkeys, T
 	return find_in_latest_snapshot(table->rel, index, keys, nkeys, slot);
 }
 
-// By the primary key, with a probe that the table keeps for the next message: rest it.
+// A look-up by primary key, with a probe that the table keeps. Rest it afterwards.
 Probe *probe_id(Table *table, const core::Uuid &id);
 
-// A new row, all NULL, to be filled by set() and written by insert_rows. A column that the
-// database is too old for is left out.
+// A new row, all NULL, for set() and insert_rows(). Columns that an older version of the database
+// does not have are left out.
 TupleTableSlot *new_row(Table *table);
 // The same for the next update: the table keeps it.
 TupleTableSlot *changed_row(Table *table);
@@ -81,14 +80,14 @@ void set(const Table *table, TupleTableSlot *row, int column, Datum value);
 void set_text(const Table *table, TupleTableSlot *row, int column, const text *value); // nullptr = NULL
 void set_null(const Table *table, TupleTableSlot *row, int column);
 
-// row->tts_tid is set. Rows are reusable afterwards.
+// Sets tts_tid of each row. The rows can be used again.
 void insert_rows(Table *table, TupleTableSlot **rows, int count);
 
 // What became of an attempt to change a row.
 enum class Changed {
 	done,
 	busy,    // another transaction holds it and we did not wait
-	outdated // not changed: the row was, or we waited for it; look again
+	outdated // the row was changed, or we waited for it: look again
 };
 
 enum class Wait { never, for_row };

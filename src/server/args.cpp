@@ -42,7 +42,7 @@ take_apart(ArrayType *array, const char *name)
 	return result;
 }
 
-// False when it does not fit.
+// False if it does not fit.
 bool
 convert(const Interval *interval, int64 *us)
 {
@@ -223,8 +223,8 @@ usable_delay_us(const Interval *interval, TimestampTz base, int64 *us)
 
 namespace {
 
-// What the caller knows of the rows; to look it up costs as much as two index entries. It is
-// complete where it is a registered row type, which that of a function with OUT arguments is.
+// The caller's descriptor of the rows. A look-up would cost as much as two index entries. The
+// descriptor is complete if it is a registered row type, as for a function with OUT arguments.
 TupleDesc
 descriptor_of_caller(const ReturnSetInfo *rsinfo)
 {
@@ -233,7 +233,7 @@ descriptor_of_caller(const ReturnSetInfo *rsinfo)
 	return desc != nullptr && desc->tdtypeid == RECORDOID && desc->tdtypmod >= 0 ? desc : nullptr;
 }
 
-// Filled by position, a row of another shape would read a number as a pointer.
+// Rows are filled by position: in a row of another shape a number would be read as a pointer.
 void
 require_columns(TupleDesc desc, int columns)
 {

@@ -1,8 +1,7 @@
 // Reading and checking SQL arguments, and giving back rows.
 //
-// Guarantee: what comes out is usable as it stands; everything else is an ERROR
-// with 22004 (NULL) or 22023 (value) that names the argument and the value, before
-// anything was written.
+// Guarantee: a value that is returned can be used as it is. Anything else is an ERROR, 22004 (NULL)
+// or 22023 (value), which names the argument and the value, before anything is written.
 #pragma once
 
 #include "server/pg.h"
@@ -12,7 +11,7 @@ namespace outbox {
 // Arguments that must not be NULL.
 text *required_text(FunctionCallInfo fcinfo, int arg, const char *name);
 text *required_nonempty_text(FunctionCallInfo fcinfo, int arg, const char *name);
-// Up to 512 bytes: a worker's name stands in an index.
+// Up to 512 bytes: there is an index on the worker's name.
 text *worker_argument(FunctionCallInfo fcinfo, int arg);
 int32 required_int(FunctionCallInfo fcinfo, int arg, const char *name);
 bool required_bool(FunctionCallInfo fcinfo, int arg, const char *name);
@@ -29,22 +28,22 @@ void check_at_least(int64 value, int64 least, const char *name);
 // Against outbox.max_batch.
 void check_batch(int count, const char *name);
 
-// Microseconds of an interval, a day being 24 hours and a month 30 days: the same
-// in every time zone. infinite and out-of-range ones are 22023.
+// Microseconds of an interval. A day has 24 hours and a month 30 days, in every time zone. Infinite
+// and out-of-range intervals are 22023.
 int64 interval_us(const Interval *interval, const char *name);
 int64 positive_interval_us(const Interval *interval, const char *name);
 int64 nonnegative_interval_us(const Interval *interval, const char *name);
 
-// base + delay. Refused when that is no timestamp; or, where nobody is there to be
-// refused, the last timestamp there is.
+// base + delay. If that is out of range, later() raises 22023, and later_or_last() returns the
+// last possible timestamp.
 TimestampTz later(TimestampTz base, int64 delay_us, const char *name);
 TimestampTz later_or_last(TimestampTz base, int64 delay_us);
 
 // For one item of a batch: false instead of an ERROR.
 bool usable_delay_us(const Interval *interval, TimestampTz base, int64 *us);
 
-// A one-dimensional array taken apart. Absent (SQL NULL) arrays have items ==
-// nullptr and read as all NULL.
+// The elements of a one-dimensional array. A NULL array has items == nullptr, and all its elements
+// are NULL.
 struct ArrayArg {
 	Datum *items;
 	bool *nulls;
@@ -56,22 +55,22 @@ ArrayArg required_array(FunctionCallInfo fcinfo, int arg, const char *name);
 ArrayArg optional_array(FunctionCallInfo fcinfo, int arg, const char *name);
 void check_same_length(const ArrayArg &array, int count, const char *name, const char *first_name);
 
-// For a function that answers with rows: it begins with the one, and puts each by the other. columns: how many it
-// fills, by position; 55000 where the database's version of the function has others.
+// For a function that returns a set of rows: call begin_results() first, then put_result() for each row. columns: how
+// many it fills by position. 55000 if the function has another number of them in this database.
 void begin_results(FunctionCallInfo fcinfo, int columns = 0);
 void put_result(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
-// Where a row goes to that is the answer of one function or a part of another's.
+// Puts a row that is the result of one function or a part of the result of another.
 using PutRow = void (*)(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
-// For a function that answers with exactly one row: cheaper than a set of rows. The
-// descriptor is asked for before anything is done.
+// For a function that returns exactly one row: cheaper than a set. Ask for the descriptor before
+// anything is done.
 TupleDesc single_row_desc(FunctionCallInfo fcinfo, int columns = 0);
 Datum single_row(TupleDesc desc, Datum *values, bool *nulls);
 
-// A text for the ledger: no longer than 8 kB, or cut between two characters, with a mark that
-// says how long it was. nullptr stays.
+// A text for the ledger. If it has more than 8 kB it is cut between two characters and gets a mark
+// with its length. nullptr stays nullptr.
 const text *cut_for_ledger(const text *value);
 
-// What quoting in a message needs: text cut to a readable length.
+// For messages: the text, cut to a readable length.
 const char *shown(const text *value);
 
 } // namespace outbox

@@ -3,12 +3,12 @@
 // Guarantees:
 //  - No C++ exception leaves an extern "C" function (it would end the server):
 //    OUTBOX_FUNCTION turns one into an ordinary ERROR.
-//  - An ERROR of the server is a longjmp that skips destructors. It passes through
-//    our frames unhindered, with its SQLSTATE, because nothing in them owns
-//    anything by a destructor: memory is palloc'ed, locks, pins and relations
-//    belong to the transaction.
-//  - in_subtransaction confines an ERROR to the work it ran: the work is undone
-//    and the caller continues.
+//  - An ERROR of the server is a longjmp that skips destructors. It may pass through
+//    our frames, with its SQLSTATE, because nothing in them owns anything by a
+//    destructor: memory is palloc'ed, and locks, pins and relations belong to the
+//    transaction.
+//  - in_subtransaction() confines an ERROR to its body: the changes of the body are
+//    undone, and the caller continues.
 #pragma once
 
 #include <exception>
@@ -38,10 +38,9 @@ guarded_entry(const Body &body)
 	ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("outbox: %s", what)));
 }
 
-// Which errors are confined to a piece of work. In a call of a client, a serialization
-// failure concerns its transaction, and a cancel, a full disk or lack of memory the
-// whole call. A background process has no client: an error of one row, of any kind,
-// must not keep it from the others.
+// Which errors are confined. In a call of a client, a serialization failure concerns the
+// transaction, and a cancel, a full disk or lack of memory the whole call. A background process has
+// no client: no error of one row, of any kind, may keep it from the others.
 enum class Confine { row_errors, all_errors };
 
 inline bool
@@ -53,9 +52,8 @@ concerns_whole_call(const ErrorData *error)
 		   category == ERRCODE_OPERATOR_INTERVENTION;
 }
 
-// Runs body() in a subtransaction. Returns nullptr on success,
-// else the error. body must open and close the relations, slots and scans that it uses
-// itself: the rollback closes what it leaves open.
+// Runs body() in a subtransaction. Returns nullptr on success, else the error. body() must open and
+// close its own relations, slots and scans: the rollback closes what it leaves open.
 template <typename Body>
 ErrorData *
 in_subtransaction(const Body &body, Confine confine = Confine::row_errors)
@@ -123,9 +121,8 @@ in_transaction(const Body &body)
 	return error;
 }
 
-// Runs body(first, count) over n pieces of work so that a fault in one stops only that
-// one: all of them in one subtransaction, and if that fails, each in a separate
-// one. failed(i, error) is called for every piece that failed.
+// Runs body(first, count) over n items: all of them in one subtransaction and, if that fails, each
+// in a separate one, so that a fault stops only its item. Calls failed(i, error) for each that failed.
 template <typename Body, typename Failed>
 void
 each_confined(int n, const Body &body, const Failed &failed, Confine confine = Confine::row_errors)

@@ -5,8 +5,8 @@
 
 namespace outbox {
 
-// Ends the session as the server does if its client is gone, as far as the server's machine
-// knows. Costs one system call.
+// Ends the session if its client is gone, as client_connection_check_interval does. Costs one
+// system call.
 inline void
 check_client()
 {
@@ -17,7 +17,7 @@ check_client()
 	CHECK_FOR_INTERRUPTS();
 }
 
-// For a statement that has run for so long that it must have waited.
+// The same, for a statement that has run so long that it must have waited.
 inline void
 check_client_after_wait()
 {

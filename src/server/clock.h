@@ -18,16 +18,16 @@ steady_us()
 	return static_cast<int64>(INSTR_TIME_GET_MICROSEC(now));
 }
 
-// The same in milliseconds, rounded up so as not to wake too early; an hour at most, which
-// the timeouts' type can hold.
+// Milliseconds, rounded up so that nothing wakes too early; at most an hour, so that they fit into
+// the type of timeouts.
 inline long
 whole_ms(int64 us)
 {
 	return static_cast<long>((Min(us, USECS_PER_HOUR) + 999) / 1000);
 }
 
-// Until this process' latch is set, or us have passed; less than 0 = no end. Interrupts are
-// left to the caller.
+// Waits until this process's latch is set or us have passed; less than 0 = without limit. The
+// caller processes interrupts.
 void wait_for_latch(int64 us);
 
 } // namespace outbox

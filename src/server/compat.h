@@ -38,8 +38,8 @@ interval_is_infinite([[maybe_unused]] const Interval *interval)
 #endif
 }
 
-// Later versions also take the statistics of an EXPLAIN (18), and whether a deferrable
-// key will do. What the function takes decides here, not the version that first did.
+// Later versions also take the statistics of an EXPLAIN (18), and whether a deferrable key is
+// allowed. The arguments of the function decide here, not the version.
 template <typename Rel>
 IndexScanDesc
 begin_index_scan(Rel heap, Rel index, Snapshot snapshot, int nkeys)
@@ -71,7 +71,7 @@ walk_expression(Node *node, bool (*walker)(Node *, void *), void *context)
 #endif
 }
 
-// 17 shows what an extension's process waits for by a name of its own.
+// 17 allows an extension to name its wait events.
 inline uint32
 extension_wait_event()
 {
@@ -86,7 +86,7 @@ extension_wait_event()
 #endif
 }
 
-// The table, or what it holds, was made by this transaction: a failure brings back what was before.
+// This transaction made the table or its contents: a rollback brings back the earlier ones.
 inline bool
 is_made_anew(Relation rel)
 {
@@ -99,7 +99,7 @@ is_made_anew(Relation rel)
 	return rel->rd_createSubid != InvalidSubTransactionId || made != InvalidSubTransactionId;
 }
 
-// Which PGPROC is this process's.
+// The number of this process's PGPROC.
 inline uint32
 process_number()
 {
@@ -150,8 +150,8 @@ end_index_inserts([[maybe_unused]] Relation index, [[maybe_unused]] IndexInfo *i
 #endif
 }
 
-// Whether a text of the database's encoding is JSON; no ERROR where it is none. 17 has the
-// context of the parser where the caller wants it.
+// Whether a text in the database's encoding is JSON. Raises no ERROR. From 17 on the caller may
+// allocate the context of the parser.
 inline bool
 is_json(char *text, int size)
 {

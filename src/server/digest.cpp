@@ -17,7 +17,7 @@ no_digest()
 	ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not compute the digest of a key")));
 }
 
-// The session's own: to look the algorithm up for each key costs more than the digest.
+// Kept for the session: a look-up of the algorithm costs more than a digest.
 const EVP_MD *
 algorithm()
 {
@@ -69,7 +69,7 @@ digest_datum(const Digest &digest)
 	return PointerGetDatum(copy);
 }
 
-// Stands in the index pending_key_sequence.
+// Used by the index pending_key_sequence.
 OUTBOX_FUNCTION(outbox_key_digest)
 {
 	core::Part parts[] = {part_of(PG_GETARG_TEXT_PP(0)), part_of(PG_GETARG_TEXT_PP(1))};

@@ -19,7 +19,7 @@ draw_bytes(void *bytes, size_t size)
 		used = 0;
 	}
 	memcpy(bytes, drawn + used, size);
-	// Our memory keeps no trace of tokens that were handed out.
+	// Tokens that were handed out leave no trace in our memory.
 	explicit_bzero(drawn + used, size);
 	used += size;
 }

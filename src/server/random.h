@@ -2,9 +2,8 @@
 //
 // Guarantee: every byte comes from the server's strong source and is handed out once.
 //
-// Shape: the source costs as much for a few bytes as for a thousand, and a batch wants some
-// for each message: they are drawn ahead. A backend is one process from fork to exit, so
-// no two of them draw from the same bytes.
+// Shape: a few bytes cost as much as a thousand, and a batch needs some for each message, so they
+// are drawn ahead. A backend is one process from fork to exit, so no two of them share bytes.
 #pragma once
 
 #include "core/ids.h"

@@ -73,8 +73,8 @@ check_interval_or_empty(char **value, void **extra, GucSource source)
 bool
 check_databases(char **value, void **, GucSource)
 {
-	// Splitting writes into the string, and its list is of no use here. A parameter that
-	// is read before memory contexts exist cannot be: the postmaster has them.
+	// Splitting writes into the string, and the list is not needed. The postmaster has memory
+	// contexts when it reads this parameter.
 	char *copy = pstrdup(*value);
 	List *names;
 	bool valid = SplitIdentifierString(copy, ',', &names);
@@ -86,7 +86,7 @@ check_databases(char **value, void **, GucSource)
 	return valid;
 }
 
-// What only a library that is preloaded can have.
+// Parameters of a preloaded library only.
 void
 define_preload_settings()
 {
@@ -152,7 +152,7 @@ define_settings()
 	DefineCustomBoolVariable("outbox.hold", "Whether every queue is held, as if it were paused.",
 							 "Set it for a copy of a database that must not deliver what the original delivers.", &hold,
 							 false, PGC_SUSET, 0, nullptr, nullptr, nullptr);
-	// Superusers alone: it protects the server from a caller's mistake.
+	// Only superusers: it protects the server from mistakes of callers.
 	DefineCustomIntVariable("outbox.max_batch", "Greatest number of messages that one call of a function takes.",
 							"For claims, reports, renewals, releases, repairs and enqueue_batch.", &largest_batch,
 							10000, 1, PG_INT32_MAX, PGC_SUSET, 0, nullptr, nullptr, nullptr);

@@ -1,7 +1,7 @@
 // The extension's configuration parameters.
 //
-// Guarantee: a value that cannot be used is refused when it is set. The check raises no
-// ERROR of its own: a file that the postmaster reads again must not end it.
+// Guarantee: a value that cannot be used is refused when it is set. The check itself raises no
+// ERROR: the postmaster must survive a reload of its file.
 #pragma once
 
 #include "server/pg.h"
@@ -15,7 +15,7 @@ void define_settings();
 int64 partition_interval_ms();
 
 // outbox.idempotency_window: how long a key is remembered, in milliseconds;
-// PG_INT64_MAX = for ever.
+// PG_INT64_MAX if keys are kept without limit.
 int64 idempotency_window_ms();
 
 // outbox.async_claim: whether a transaction that only leased commits asynchronously.
@@ -42,17 +42,17 @@ int64 poll_interval_us();
 // outbox.notify_gather: time between two notifications of one queue.
 int64 notify_gather_us();
 
-// outbox.count_limit: entries that a look at a queue reads for each of its questions.
+// outbox.count_limit: index entries that outbox.status reads for each of its counts.
 int64 count_limit();
 
-// outbox.max_batch: messages that one call takes.
+// outbox.max_batch: messages in one call.
 int max_batch();
 
 // outbox.max_queues: queues that have a place in shared memory.
 int max_queues();
 
-// For SQL and names that are read as the owner: what they look up is not the caller's. Returns
-// the nest level that AtEOXact_GUC undoes.
+// For SQL and names that are read as the owner, so that nothing of the caller is found. Returns the
+// nest level for AtEOXact_GUC().
 int pin_search_path();
 
 } // namespace outbox

@@ -13,7 +13,7 @@ uint64 run(const char *format, ...) pg_attribute_printf(1, 2);
 // The first column of the first row as text; nullptr: no row, or NULL.
 char *ask(const char *format, ...) pg_attribute_printf(1, 2);
 
-// The append-only triggers that a leaf keeps when it is detached, made or made right.
+// Creates or replaces the append-only triggers that a leaf keeps when it is detached.
 void add_guards(const char *qualified_leaf);
 
 } // namespace outbox

@@ -1,6 +1,6 @@
-// See stop_point.h. A test arms a name, waits until a process has reached it, and releases it.
-// Or it shakes: at every point some processes wait for a random time, so that
-// even gaps of one instruction become wide.
+// See stop_point.h. A test arms a name, waits until a process reaches it, and releases the process.
+// Or it shakes: at each point some processes wait for a random time, which widens even a gap of one
+// instruction.
 
 #ifdef OUTBOX_STOP_POINTS
 

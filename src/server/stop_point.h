@@ -1,7 +1,7 @@
-// Places at which a test can stop a process, to run another into the gap.
+// Places at which a test can stop a process, while another one runs.
 //
-// Guarantee: they exist only with make STOP_POINTS=1. A
-// stopped process waits with all that it holds, also where interrupts are held off.
+// Guarantee: they exist only with make STOP_POINTS=1. A stopped process keeps its locks, also where
+// interrupts are held off.
 #pragma once
 
 namespace outbox {

@@ -1,4 +1,4 @@
-// Ids, texts and times in the forms of the core, of the server and of messages.
+// Converts and compares ids, texts and times.
 #pragma once
 
 #include "core/ids.h"
@@ -32,7 +32,7 @@ from_uuid(const core::Uuid &id)
 	return UUIDPGetDatum(copy);
 }
 
-// Without a copy, for as long as the id stays where it is.
+// Without a copy: the id must stay in memory.
 inline Datum
 in_place(const core::Uuid &id)
 {

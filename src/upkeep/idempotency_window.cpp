@@ -43,7 +43,7 @@ forget_between(int64 from, int64 to, const char *oldest)
 			   from, to, oldest);
 }
 
-// What no key leads to any more.
+// Numbers that no key refers to any more.
 void
 forget_numbers(const char *oldest)
 {

@@ -25,7 +25,7 @@ is_subscribed()
 	return found;
 }
 
-// A restore makes tables first, then fills them, then makes their indexes.
+// A restore creates the tables first, then fills them, then creates their indexes.
 bool
 lacks_indexes(const Shape &parent)
 {

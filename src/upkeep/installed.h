@@ -1,4 +1,4 @@
-// What a database holds: the extension, in which version, and whether its tables are being filled.
+// Whether this database has the extension, in which version, and whether its tables are being filled.
 #pragma once
 
 #include "commit/shared.h"
@@ -8,12 +8,12 @@ namespace outbox {
 // In a transaction: what this database holds.
 Finding find_extension();
 
-// In a transaction: a restore or a subscription seems to be filling the tables, so that
-// rows and partitions of ours would be in its way.
+// In a transaction: whether a restore or a subscription seems to fill the tables. Rows and partitions
+// of ours would then be in its way.
 bool is_being_filled();
 
 // In a transaction: whether something was enqueued into this outbox since the server started.
-// Then no restore fills it. False where the library is not preloaded.
+// Then no restore fills it. False if the library is not preloaded.
 bool is_in_use();
 
 } // namespace outbox

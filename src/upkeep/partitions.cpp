@@ -6,13 +6,12 @@
 // copied index takes the name its comment's owner has in the DEFAULT leaf. A user-made
 // index on the DEFAULT leaf comes along.
 //
-// To attach a leaf, the server reads DEFAULT under ACCESS EXCLUSIVE, for rows that belong
-// into the leaf, unless a valid CHECK says that there are none. So a large DEFAULT gets one
-// first, NOT VALID, and it is validated, under a lock that stops no writer, and the leaf is
-// attached and the CHECK dropped: three transactions, of which the first and the last are
-// short. Meanwhile no new id falls into that time, or the CHECK would refuse it: ids stay
-// below the end of the last dated partition and, where there is none, below what the CHECK
-// excludes (excluded_from_ms). A gap that new ids may fall into is not excluded.
+// To attach a leaf, the server reads DEFAULT under ACCESS EXCLUSIVE, for rows that belong into the
+// leaf, unless a valid CHECK rules them out. So a large DEFAULT gets such a CHECK first, NOT VALID;
+// then it is validated, under a lock that stops no writer; then the leaf is attached and the CHECK
+// dropped: three transactions, and the first and the last are short. The CHECK refuses no new id,
+// because ids stay below the end of the last dated partition or, without one, below the time that
+// the CHECK excludes (excluded_from_ms). A gap that new ids may fall into is not excluded.
 
 #include "upkeep/partitions.h"
 
@@ -92,7 +91,7 @@ copy_options(const char *parent, const char *leaf)
 
 // The largest DEFAULT that is read at once, without a noticeable delay for others.
 constexpr BlockNumber small_blocks = 256;
-// New ids are that far from a time that is excluded while there is no dated partition.
+// Without a dated partition, new ids are at least this far from an excluded time.
 constexpr int64 margin_ms = 3600 * 1000;
 
 enum class Exclusion { unneeded, missing, unproved, proved };
@@ -103,7 +102,7 @@ exclusion_name(const char *parent, const Range *range)
 	return psprintf("%s" INT64_FORMAT "_" INT64_FORMAT, exclusion_prefix(parent), range->from_ms, range->to_ms);
 }
 
-// Those of a leaf: DEFAULT, or one that was made LIKE it.
+// leaf: DEFAULT, or one that was made LIKE it.
 void
 drop_exclusions(const char *leaf, const char *parent)
 {
@@ -162,7 +161,7 @@ takes_new_ids(const Range *range)
 	return range->from_ms < (end_ms != PG_INT64_MAX ? end_ms : unix_ms(GetCurrentTimestamp()) + margin_ms);
 }
 
-// The next step towards a DEFAULT that need not be read. False when there is none to be taken.
+// Takes the next step towards a DEFAULT that need not be read. False if there is none.
 bool
 exclude(const Range *range)
 {
@@ -193,7 +192,7 @@ exclude(const Range *range)
 
 // ---- making
 
-// That of the parent, not the caller's default.
+// The tablespace of the parent, not the caller's default.
 const char *
 tablespace_clause(const char *parent)
 {

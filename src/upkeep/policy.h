@@ -5,14 +5,14 @@
 
 namespace outbox {
 
-// Milliseconds; PG_INT64_MAX = for ever.
+// Milliseconds; PG_INT64_MAX = without limit.
 struct Policy {
 	int64 keep_ms;
 	int64 dead_letters_ms;
 	const char *archive_schema; // nullptr = what is old is dropped
 };
 
-// In a transaction. The newest one that is committed.
+// The newest committed one. In a transaction.
 Policy retention_policy();
 
 } // namespace outbox

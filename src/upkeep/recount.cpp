@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64 pause_us = 10 * USECS_PER_MINUTE;
 
-// What a slot said before the snapshot was taken.
+// The counts of a slot before the snapshot was taken.
 struct Before {
 	QueueRef ref;
 	int64 kept[kept_counts];
@@ -63,7 +63,7 @@ take_row(List *slots, int row)
 	}
 }
 
-// Commits since then have changed what it says by what they did, and so it is corrected by a difference.
+// Later commits have added their changes, so the correction is a difference.
 void
 correct(Before *before, TimestampTz now)
 {

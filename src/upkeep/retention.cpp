@@ -1,10 +1,9 @@
 // See retention.h. Why no message is lost: docs/internals.md, "Retention".
 //
-// Shape: questions that need no lock come first, so that a pair that stays costs a
-// few look-ups and disturbs no session. Then SHARE on the leaf of messages, which blocks
-// inserts and allows reading, while the leaf is read once. Only
-// then ACCESS EXCLUSIVE, for the duration of the DDL, and questions whose answers may have changed
-// are asked again. All questions are in SQL, on tables that hold no code of users.
+// Shape: checks without locks come first, so a pair that stays costs a few look-ups and disturbs no
+// session. Then the leaf of messages is read once, under SHARE, which blocks inserts and allows
+// reading. Then come ACCESS EXCLUSIVE locks for the DDL, and the checks that may have changed are
+// repeated. All checks are in SQL, on tables without code of users.
 
 #include "upkeep/retention.h"
 
@@ -173,8 +172,8 @@ keep_if_dead(const Leaves *leaves)
 		"is a dead letter that was neither replayed nor acknowledged");
 }
 
-// Rows are added at the end of a table, or nearly so: the last pages tell of most leaves that
-// they are too young.
+// Rows are added at or near the end of a table: the last pages show for most leaves that they are too
+// young.
 constexpr BlockNumber last_blocks = 8;
 
 BlockNumber
@@ -206,14 +205,14 @@ keep_if_unended(const Leaves *leaves)
 
 // ---- locks
 
-// In the order of hot code, behind the parents, that only readers and DDL lock.
+// In the order of hot code, after the parents, which only readers and DDL lock.
 void
 lock_all(const Leaves *leaves)
 {
 	Oid messages = relation_oid("messages");
 	Oid attempts = relation_oid("attempts");
 
-	// What stays attached is emptied alone.
+	// DEFAULT stays attached: it needs no lock on the parents.
 	for (Oid rel :
 		 {leaves->is_default ? InvalidOid : messages, leaves->is_default ? InvalidOid : attempts, leaves->messages,
 		  get_default_partition_oid(messages), leaves->attempts, get_default_partition_oid(attempts)})
@@ -221,7 +220,7 @@ lock_all(const Leaves *leaves)
 			LockRelationOid(rel, AccessExclusiveLock);
 }
 
-// A leaf that is in use is not read in vain.
+// Avoids reading a leaf that cannot be locked.
 void
 require_unused(const Leaves *leaves)
 {
@@ -259,7 +258,7 @@ carry_numbers(const Leaves *leaves)
 		leaves->messages_name, shown(from));
 }
 
-// DETACH takes the clones of the parent's triggers away.
+// DETACH removes the clones of the parent's triggers.
 void
 archive(const Policy *policy, const char *parent, const char *leaf)
 {
@@ -268,8 +267,8 @@ archive(const Policy *policy, const char *parent, const char *leaf)
 	run("ALTER TABLE %s SET SCHEMA %s", leaf, quote_identifier(policy->archive_schema));
 }
 
-// The DEFAULT partitions are the extension's, and dumped by their names: what is in them goes
-// to the archive as a copy.
+// The DEFAULT partitions belong to the extension and are dumped by their names, so their rows are
+// copied to the archive.
 void
 copy_default(const Policy *policy, const char *parent, const char *leaf)
 {
@@ -373,7 +372,7 @@ is_empty(const Leaves *leaves)
 		   ask("SELECT 1 FROM %s LIMIT 1", leaves->attempts_name) == nullptr;
 }
 
-// Its fields are set as far as it comes: an ERROR leaves by longjmp.
+// Sets the fields of pair one by one: an ERROR leaves by longjmp.
 void
 try_next(int64 after_ms, RetiredPair *pair, const Policy *policy, MemoryContext context)
 {
@@ -402,7 +401,7 @@ try_next(int64 after_ms, RetiredPair *pair, const Policy *policy, MemoryContext 
 RetiredPair
 retire_next(int64 after_ms)
 {
-	// In memory, not in registers that a longjmp brings back.
+	// In memory: a longjmp would bring back registers.
 	RetiredPair *pair = static_cast<RetiredPair *>(palloc(sizeof(RetiredPair)));
 	Policy *policy = static_cast<Policy *>(palloc(sizeof(Policy)));
 	MemoryContext context = CurrentMemoryContext;

@@ -1,7 +1,7 @@
-// acknowledge_dead: an operator takes note of a dead letter.
+// acknowledge_dead: an operator acknowledges a dead letter.
 //
-// Guarantees: it counts as dead no more, and keeps no partition from being retired; the ledger and the message stay as
-// they are, and it can still be replayed. Once: the first who acknowledges it is recorded.
+// Guarantees: it no longer counts as dead, and no longer keeps its partition. The ledger and the message do not change,
+// and it can still be replayed. Only the first acknowledgement is recorded.
 
 #include "message/dead.h"
 #include "server/args.h"

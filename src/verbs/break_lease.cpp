@@ -1,8 +1,8 @@
 // break_lease: an operator takes a lease from the worker that holds it.
 //
-// Guarantees: as if the lease had expired at this moment and were repaired, in one transaction: it leaves exactly one
-// ledger row, ZOMBIE_REQUEUE with LEASE_BROKEN, or FAILED at the ceiling, which ends the message. From then on the
-// worker's token is stale (P7002). A completion that comes first wins: then there is nothing to break.
+// Guarantees: the message is as if the lease had expired now and were repaired. The transaction leaves exactly one
+// ledger row with LEASE_BROKEN: ZOMBIE_REQUEUE, or FAILED at the ceiling, which ends the message. From then on the
+// worker's token is stale (P7002). If a completion comes first, there is nothing to break.
 
 #include "server/args.h"
 #include "server/boundary.h"

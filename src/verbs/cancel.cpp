@@ -1,8 +1,8 @@
 // cancel: an operator ends a pending message.
 //
-// Guarantees: appends exactly one attempt, FAILED / CANCELLED, and the pending row goes,
-// in one transaction. A live lease is only broken by force; its worker then gets P7002.
-// This row also records a lease that had expired: every lost lease leaves one row.
+// Guarantees: it appends exactly one attempt, FAILED / CANCELLED, and removes the pending row, in one
+// transaction. Only force breaks a live lease; its worker then gets P7002. The attempt also records
+// a lease that had expired: every lost lease leaves one row.
 
 #include "server/args.h"
 #include "server/boundary.h"

@@ -1,4 +1,4 @@
-// What outbox.check() asks of the library: whether a table is what the functions can work on.
+// For outbox.check(): whether a table is as the functions need it.
 
 #include "server/args.h"
 #include "server/boundary.h"

@@ -1,15 +1,15 @@
 // claim, and the second half of complete_and_claim: leases due messages to a worker.
 //
-// Guarantees: never waits for a row, never leases more than asked, nor a row twice,
-// whatever the planner's settings (there is no planner); each row under its own token.
-// Needs no more memory for rows that it passes by, nor for those of earlier chunks.
-// Only messages that the calling statement's snapshot sees. A lost lease that it finds
-// is recorded first; a row that cannot be leased is reported and stops no other.
+// Guarantees: it never waits for a row. It leases no more messages than were asked for, no row twice,
+// and each row under its own token. There is no planner, so settings of the planner do not matter.
+// It leases only messages that the snapshot of the calling statement sees. It records a lost lease
+// that it finds before it claims the message. A row that cannot be leased is reported and stops no
+// other. The memory that it needs does not grow with the rows that it skips or has returned.
 //
-// Shape: candidates are gathered from the due index (due.h) first and changed afterwards,
-// chunk by chunk, once the scan is at rest: a chunk may wait for locks of leaves. What a chunk
-// holds is forgotten before the next; tables and scans, which stay, are never made nor moved on
-// in its memory.
+// Shape: a claim works in chunks. It gathers candidates from the due index (due.h), lets the scan
+// rest, because the next step may wait for locks on leaves, and then changes the rows. The memory of
+// a chunk is freed before the next one. Tables and scans live longer, so they are not made or moved
+// in it.
 
 #include "verbs/claim.h"
 
@@ -30,10 +30,10 @@ namespace outbox {
 namespace {
 
 constexpr int chunk_size = 1000;
-// Rows read at a time while there is nothing to lease among them.
+// How many rows are read at a time at most while none of them can be leased.
 constexpr int most_in_vain = 250;
-// Messages that a claim ends without leasing them (a lowered ceiling, a lost lease at
-// the ceiling), before it leaves the rest to the next call.
+// How many messages a claim ends without leasing them (a lowered ceiling, a lost lease at the
+// ceiling) before it leaves the rest to the next call.
 constexpr int most_ended = 1000;
 
 // One due row, and the message it stands for.
@@ -50,8 +50,8 @@ struct Candidate {
 
 // ---- the messages of candidates
 
-// The lease must return the message, so it is read first: a row without its message, or
-// whose message this statement may not see, is passed by untouched.
+// A claim returns the message, so the message is read first. A row without its message, or with one
+// that this statement may not see, is skipped untouched.
 HeapTuple
 visible(const Claim *claim, const Table *leaf, TupleTableSlot *slot)
 {
@@ -78,7 +78,7 @@ visible_message(const Claim *claim, Table *leaf, const core::Uuid &id)
 	return message;
 }
 
-// Those of one leaf, in order of their ids.
+// Those of one leaf, in the order of their ids.
 void
 walk_messages(const Claim *claim, Table *leaf, Candidate **candidates, int count)
 {
@@ -106,7 +106,7 @@ walk_all_messages(const Claim *claim, Candidate *candidates, int count)
 	pfree(sorted);
 }
 
-// Finds the messages of candidates, and drops those that have none. How many are left.
+// Finds the messages of candidates, and drops candidates without one. Returns how many are left.
 int
 find_messages(const Claim *claim, Candidate *candidates, int count)
 {
@@ -127,7 +127,7 @@ find_messages(const Claim *claim, Candidate *candidates, int count)
 
 // ---- gathering and leasing
 
-// A row is taken for what it says itself, whatever index led to it.
+// The row decides whether it is due, not the index that led to it.
 int
 gather_rows(DueScan *scan, const Claim *claim, Candidate *candidates, int most)
 {
@@ -165,7 +165,7 @@ make_room(Gathered *gathered, int room)
 	gathered->room = room;
 }
 
-// Drops those that have no partition. How many are left.
+// Drops candidates without a partition. Returns how many are left.
 int
 route_all(Call *call, Claim *claim, Candidate *candidates, int count)
 {
@@ -184,8 +184,8 @@ route_all(Call *call, Claim *claim, Candidate *candidates, int count)
 	return left;
 }
 
-// Up to so many that have a message; 0 only where no other is due. The scan rests behind them.
-// More rows are read at a time while this statement may see none of their messages.
+// Gathers up to `most` candidates with a message; 0 only if no other row is due. The scan rests behind
+// them. While this statement sees none of the messages, it reads more rows at a time.
 int
 gather(DueScan *scan, Claim *claim, Gathered *gathered, int most)
 {
@@ -229,7 +229,7 @@ is_used_up(const PendingRow *row, const Queue *queue)
 	return reaches_ceiling(queue, row->max_attempts, row->attempt_count);
 }
 
-// The cheap way, for a row that nobody leased: one update.
+// For a row that is not leased: one update.
 void
 take(Call *call, Claim *claim, Candidate *candidate, const Queue *queue)
 {
@@ -240,7 +240,7 @@ take(Call *call, Claim *claim, Candidate *candidate, const Queue *queue)
 	candidate->attempt_count = row.attempt_count;
 }
 
-// A row with a past: its lost lease, or its used-up ceiling, is settled first.
+// For a row with a lost lease or a ceiling that is used up: that is settled first.
 void
 settle_and_take(Call *call, Claim *claim, Candidate *candidate, const Queue *queue)
 {
@@ -292,15 +292,14 @@ can_refuse_one(Call *call, const Candidate *candidates, int count, const Queue *
 	return false;
 }
 
-// Rows that one update leases go straight through; where a row may be refused for its
-// own sake, each is confined.
+// If a single row may be refused, each is confined.
 void
 take_candidates(Call *call, Claim *claim, Candidate *candidates, int count, const Queue *queue)
 {
 	int ended = claim->ended;
 	bool alone = can_refuse_one(call, candidates, count, queue);
 
-	// Then the ledger is written, or code of a user may write what it likes.
+	// If so, the ledger is written, too, or code of a user runs.
 	claim->leases_only = claim->leases_only && !alone;
 	each_item(
 		call, count, alone,
@@ -405,8 +404,8 @@ claim_once(Claim *claim)
 	end_call(&call);
 }
 
-// Messages that were committed after the statement began count as well, and so its
-// snapshot cannot be the one that decides.
+// Messages that are committed after the statement began count, too, so each look takes a new
+// snapshot.
 void
 claim_waiting(Claim *claim, int64 us)
 {

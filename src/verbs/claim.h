@@ -22,16 +22,15 @@ struct Claim {
 	bool has_lease;
 	int64 lease_us;
 	Snapshot snapshot;   // of the calling statement
-	bool leases_only;    // it has written nothing else
-	Unrouted unrouted;   // passed by
-	MemoryContext round; // what it holds of the rows in hand, emptied before the next
+	bool leases_only;    // the transaction has written nothing else
+	Unrouted unrouted;   // skipped
+	MemoryContext round; // memory of a chunk
 };
 
-// Arguments: the worker is the first; batch_size, lease and queues come one after the
-// other, from there on.
+// The first argument is the worker. batch_size, lease and queues are consecutive, from `first` on.
 Claim claim_arguments(FunctionCallInfo fcinfo, int first);
 
-// Leases from those of the queues that there are, and answers.
+// Leases from those of the queues that exist, and puts the results.
 void claim_due(Call *call, Claim *claim);
 
 } // namespace outbox

@@ -26,7 +26,7 @@ optional_delay(Datum interval, bool isnull, bool *has_delay)
 	return isnull ? 0 : nonnegative_interval_us(DatumGetIntervalP(interval), "retry_delay");
 }
 
-// A fault of one report is answered in its row.
+// A fault of one report is returned in its row.
 void
 read_report(Call *call, const Reports *reports, int i, TryReport *report)
 {

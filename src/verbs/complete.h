@@ -1,7 +1,7 @@
-// Reports of tries, many at a time: what complete_batch and complete_and_claim share.
+// Batches of reports, for complete_batch and complete_and_claim.
 //
-// Guarantees: as in complete.cpp. A fault of the arguments as a whole is an ERROR
-// before anything is read; a fault of one report is answered in its row.
+// Guarantees: as in complete.cpp. A fault of the arguments as a whole is an ERROR before anything is
+// read. A fault of one report is returned in its row.
 #pragma once
 
 #include "server/args.h"
@@ -22,7 +22,7 @@ struct Reports {
 	ArrayArg error_messages;
 	ArrayArg latencies;
 	ArrayArg delays;
-	TryReport *settled; // in input order
+	TryReport *settled; // in the order of the input
 };
 
 // The first ten arguments of the function, which are those of complete_batch.

@@ -1,12 +1,12 @@
 // complete_and_claim: a worker reports a batch and takes the next, in one statement.
 //
-// Guarantees: it is complete_batch and then claim, by the same code, in one transaction.
-// A wrong argument of either half is an ERROR before anything is
-// written. Once the reports are settled, neither a change of the queues by other sessions
-// (such as a drop) nor a single row makes the claim fail and the reports with it.
+// Guarantees: it is complete_batch and then claim, by the same code, in one transaction. A wrong
+// argument of either half is an ERROR before anything is written. Once the reports are settled, the
+// claim does not fail, and the reports with it, because of a single row or because another session
+// changes or drops a queue.
 //
-// Shape: one Call, because opening the tables twice would cost what is to be saved. The
-// claim is a new command in it: it sees what the reports did, uses a later clock, and reads
+// Shape: there is one Call, because opening the tables twice would cost what is to be saved. The
+// claim is a new command in it: it sees the changes of the reports, reads the clock again, and reads
 // the queues again, because the reports may have waited.
 
 #include "server/boundary.h"
@@ -32,7 +32,7 @@ put_row(FunctionCallInfo fcinfo, const char *which, const Datum *from, const boo
 	nulls[kind] = false;
 	for (int i = 0; i < count; i++)
 	{
-		// Both begin with the message; the columns of each half follow together.
+		// Both halves begin with the message; then follow the columns of each.
 		int column = i == 0 ? static_cast<int>(outbox_id) : rest + i - 1;
 
 		values[column] = from[i];

@@ -1,7 +1,7 @@
 // enqueue, enqueue_and_claim: one message in a producer's transaction.
 //
-// Guarantees: as in enqueueing.h, in the caller's transaction. enqueue_and_claim needs
-// both memberships, because it gives a lease. For batches see enqueue_batch.cpp.
+// Guarantees: as in enqueueing.h, in the caller's transaction. enqueue_and_claim requires both roles,
+// because it also gives a lease. For batches see enqueue_batch.cpp.
 
 #include "server/args.h"
 #include "server/boundary.h"
@@ -22,8 +22,7 @@ require_membership(const char *role)
 				 errhint("GRANT %s TO \"%s\".", role, GetUserNameFromId(GetUserId(), false))));
 }
 
-// The arguments that both functions have, beginning at `first`; from
-// priority on they differ.
+// The arguments that both functions have, from `first` on, up to priority.
 Message
 message_arguments(FunctionCallInfo fcinfo, int first)
 {

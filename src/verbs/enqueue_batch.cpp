@@ -1,8 +1,8 @@
 // enqueue_batch: many messages from one JSON array.
 //
-// Guarantees: each element means what the same arguments mean to enqueue; the answers
-// come in input order. The whole array is read and checked before anything is written,
-// and the CONTEXT of an error names the element.
+// Guarantees: an element has the same effect as enqueue with the same arguments. Results are in the
+// order of the input. The whole array is read and checked before anything is written. The CONTEXT of
+// an error names the element.
 
 #include "core/times.h"
 #include "server/args.h"
@@ -68,7 +68,7 @@ int_of(const char *name, const JsonbValue *value)
 	return static_cast<int>(number);
 }
 
-// Base64, as encode() writes it. It is the server that refuses what is none (22023).
+// Base64, as encode() writes it. The server refuses anything else (22023).
 bytea *
 bytes_of(const char *name, const JsonbValue *value)
 {
@@ -85,7 +85,7 @@ time_in_zone(const char *string, const char *zone)
 		DirectFunctionCall3(timestamptz_in, CStringGetDatum(string), ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
 }
 
-// What says no zone would mean another moment in each session.
+// A time without a zone would be another moment in each session.
 TimestampTz
 time_of(const char *name, const JsonbValue *value)
 {
@@ -187,7 +187,7 @@ read_element(JsonbContainer *object, Jsonb *no_headers, Place *place, Message *m
 	if (message->event_type == nullptr)
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("event_type must not be null")));
 	if (message->payload_bytes != nullptr && message->payload != nullptr && is_json_null(message->payload))
-		message->payload = nullptr; // beside bytes it is none
+		message->payload = nullptr; // JSON null beside payload_bytes is no payload
 	check_message(message);
 }
 

@@ -1,7 +1,7 @@
-// One message, or its last attempt, by id: the functions under the views.
+// One message, or its last attempt, by id: functions of the views.
 //
-// Guarantees: they open the one partition in which the id lies, read it under the caller's snapshot and lock nothing
-// but it, for reading. What they answer with is decided by the install script: the columns of the result, by name.
+// Guarantees: they open and lock only the partition that holds the id, for reading, under the caller's snapshot. The
+// install script decides which columns they return, by name.
 
 #include "rows/call.h"
 #include "rows/peek.h"
@@ -56,7 +56,7 @@ as_result(FunctionCallInfo fcinfo, TupleTableSlot *row)
 	return HeapTupleGetDatum(heap_form_tuple(desc, values, nulls));
 }
 
-// NULL when there is none.
+// NULL if there is none.
 Datum
 look_up(FunctionCallInfo fcinfo, const Shape &shape)
 {

@@ -1,11 +1,11 @@
-// lost_messages, restore_pending: messages that have not ended and are not pending either, because their row of
-// outbox.pending was taken away past the triggers; and how they get it back.
+// lost_messages, restore_pending: messages that have not ended and are not pending, because their row of outbox.pending
+// was deleted with the triggers disabled.
 //
 // Guarantees: a message that is pending, or has ended, is left alone. Calls exclude one another to the end of their
-// transactions, and each looks by snapshots that are taken after that: what an earlier one put back may have been
-// delivered since. attempt_count is what the ledger says, sequence_id what the message says.
+// transactions, and take their snapshots after that, because messages that an earlier call restored may have been
+// delivered since. attempt_count comes from the ledger, sequence_id from the message.
 //
-// Shape: a query for each range between two bounds of partitions, which meets one pair of them.
+// Shape: one query for each range between two bounds of partitions, so it reads one pair of leaves.
 
 #include "commit/transaction.h"
 #include "message/queue.h"
@@ -49,7 +49,7 @@ lost_between(const char *lower, const char *upper)
 					lower, upper, lower, upper, lower, upper);
 }
 
-// act(query) for each range, by names that are not the caller's.
+// act(query) for each range, under our search_path.
 template <typename Act>
 void
 each_range(const Act &act)
@@ -89,7 +89,7 @@ put_found(FunctionCallInfo fcinfo, const char *query)
 	}
 }
 
-// Returns how many. Messages of a queue that is gone stay as they are.
+// Returns how many. Messages of a queue that was dropped stay as they are.
 int64
 put_back(const Call *call, const char *query)
 {
@@ -142,7 +142,7 @@ OUTBOX_FUNCTION(outbox_restore_pending)
 	if (IsolationUsesXactSnapshot())
 		ereport(ERROR, (errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 						errmsg("restore_pending() needs a READ COMMITTED transaction"),
-						errdetail("By an older snapshot it would put back what has been delivered since.")));
+						errdetail("With an older snapshot it would restore messages that have been delivered since.")));
 	begin_call(&call, "restore_pending()");
 	table = pending(&call);
 	LockRelation(table->rel, ShareUpdateExclusiveLock);

@@ -1,9 +1,9 @@
 // maintain: one pass of upkeep, for servers without a background worker.
 //
-// Guarantees: each part of a pass stands alone: what it cannot do now is reported and left
-// for a later pass, and the other parts go on. What workers wait for, repairs and
-// notifications, comes before what takes strong locks. Runs as the owner (SECURITY
-// DEFINER), with a short lock_timeout.
+// Guarantees: the parts of a pass are independent. What a part cannot do now is reported and left for
+// a later pass, and the other parts continue. Repairs and notifications, for which workers wait,
+// come before parts that take strong locks. Runs as the owner (SECURITY DEFINER), with a short
+// lock_timeout.
 
 #include "server/args.h"
 #include "upkeep/installed.h"
@@ -91,7 +91,7 @@ make_partitions(FunctionCallInfo fcinfo)
 	});
 }
 
-// Why old data is left alone; nullptr = it is not.
+// Why old data is left alone, or nullptr.
 const char *
 why_not_now()
 {
@@ -127,7 +127,7 @@ forget_old_keys(FunctionCallInfo fcinfo)
 		tell(fcinfo, "keys forgotten", "outbox.idempotency_keys", psprintf(UINT64_FORMAT, walk.forgotten));
 }
 
-// What fails is left for later, and stops no other part.
+// A failure is reported and stops no other part.
 template <typename Body>
 void
 confine(FunctionCallInfo fcinfo, const char *action, const char *object, const Body &body)
@@ -155,7 +155,7 @@ deal_with_old_data(FunctionCallInfo fcinfo)
 	confine(fcinfo, "keys left for later", "outbox.idempotency_keys", [&] { forget_old_keys(fcinfo); });
 }
 
-// An interval of fixed length, as a literal; NULL = for ever.
+// An interval of fixed length, as a literal; NULL = without limit.
 const char *
 period(FunctionCallInfo fcinfo, int i, const char *name)
 {

@@ -1,10 +1,9 @@
 // create_queue, alter_queue, drop_queue, pause, resume; and the trigger that lets a dump
 // restore the settings of queues that exist.
 //
-// Guarantees: changes act on the newest committed row, in every isolation level; a
-// setting that this version does not act on is refused, never stored. drop_queue is
-// refused while a pending row of the queue exists or a producer of it is open, and
-// waits for neither.
+// Guarantees: changes act on the newest committed row, in every isolation level. A setting that this
+// version does not support is refused, never stored. drop_queue is refused, without waiting, if the
+// queue has pending rows or an open transaction has enqueued into it.
 
 #include "server/args.h"
 #include "server/boundary.h"
@@ -45,7 +44,7 @@ queue_argument(FunctionCallInfo fcinfo)
 	return name;
 }
 
-// what: the argument, with its value where only that one is meant.
+// what: the argument, with its value if other values are supported.
 [[noreturn]] void
 not_supported(const char *what)
 {
@@ -124,8 +123,7 @@ refuse_what_is_not_there_yet(FunctionCallInfo fcinfo)
 		not_supported(queues_shape.columns[queues_col::max_in_flight].name);
 }
 
-// The role that the validator belongs to, nullptr when none is given. For the caller, before
-// the work is done as the owner.
+// The owner of the validator; nullptr if none is given. Call it before begin_call(), as the caller.
 const text *
 owner_of_validator(FunctionCallInfo fcinfo)
 {
@@ -134,7 +132,7 @@ owner_of_validator(FunctionCallInfo fcinfo)
 	return name != nullptr && VARSIZE_ANY_EXHDR(name) > 0 ? check_validator(name) : nullptr;
 }
 
-// NULL keeps it; the empty string removes it.
+// NULL keeps it, the empty string removes it.
 void
 put_validator(FunctionCallInfo fcinfo, const text *owner, Table *table, TupleTableSlot *row, bool keep_absent)
 {
@@ -146,7 +144,7 @@ put_validator(FunctionCallInfo fcinfo, const text *owner, Table *table, TupleTab
 	set_text(table, row, queues_col::validator_owner, owner);
 }
 
-// Puts the given settings into the row. NULL means: keep, or for a new queue an ERROR.
+// Puts the given settings into the row. NULL keeps a setting; for a new queue it is an ERROR.
 void
 put_settings(FunctionCallInfo fcinfo, const text *owner, Table *table, TupleTableSlot *row, bool keep_absent)
 {
@@ -173,13 +171,13 @@ find_row(Table *table, const text *name, TupleTableSlot *slot)
 	key_equals(&key, primary_index(table), 1, F_TEXTEQ, PointerGetDatum(name));
 	if (!find_in_latest_snapshot(table, primary_index(table), &key, 1, slot))
 		return false;
-	// So that its page is not pinned: the row may be waited for.
+	// Unpins the page: the caller may wait for the row.
 	ExecMaterializeSlot(slot);
 	return true;
 }
 
-// What a pause, or another setting, held back may be claimed from now on; the worker forgets
-// when something of a paused queue falls due.
+// After a pause, or a change of a setting, messages may have become claimable. The worker does not
+// know when messages of a paused queue are due.
 void
 tell_of_due(Call *call, Table *table, TupleTableSlot *row)
 {
@@ -197,7 +195,7 @@ tell_of_due(Call *call, Table *table, TupleTableSlot *row)
 		note_due(queue.name, next, call->now);
 }
 
-// Changes the queue's row by change(table, row), looking again whenever it moved.
+// Changes the queue's row by change(table, row), and looks again if it was changed.
 template <typename Change>
 void
 change_queue(FunctionCallInfo fcinfo, const char *function, const Change &change)
@@ -245,7 +243,7 @@ queue_in_use(const text *name, const char *detail)
 							"then drop it.")));
 }
 
-// Committed or not yet, by anybody.
+// Rows of any session, committed or not.
 bool
 has_pending(Call *call, const text *name)
 {
@@ -258,8 +256,8 @@ has_pending(Call *call, const text *name)
 	key_equals(&key, index, 1, F_TEXTEQ, PointerGetDatum(name));
 	begin_probe(&probe, table, index, 1);
 	start_probe(&probe, &key, 1);
-	// Producers are shut out, but a row that is claimed or renewed meanwhile moves in the
-	// index: nothing found is looked for again in a snapshot.
+	// Producers are shut out, but a row that is claimed or renewed now moves in the index: if the
+	// probe finds nothing, a snapshot is searched.
 	found = next_row(&probe) || find_in_latest_snapshot(table, index, &key, 1, probe.slot);
 	end_probe(&probe);
 	return found;

@@ -1,11 +1,11 @@
 // renew, release: a worker extends its leases, or returns them untried.
 //
-// Guarantees: each item is fenced like a completion. They never wait: a row
-// that another transaction holds is answered with 55P03. The ledger does not change, but for releases
-// beyond the queue's max_releases: each of these is a try, and leaves one attempt.
+// Guarantees: each item is fenced like a completion. They never wait: 55P03 is the result for a row
+// that another transaction holds. The ledger does not change, except for releases beyond the queue's
+// max_releases: each of these is a try and leaves one attempt.
 //
-// Shape: they differ in the change of the row and share everything else. A release that counts as a try is left
-// by the pass that changes rows, and then reported as one.
+// Shape: they differ only in the change of the row. The pass that changes rows leaves a release that
+// counts as a try, and it is then reported as a try.
 
 #include "server/args.h"
 #include "server/errors.h"
@@ -45,8 +45,8 @@ items_argument(FunctionCallInfo fcinfo)
 	return items;
 }
 
-// Changes and stores the row if the lease is held and change(call, row, time) is true, and looks again whenever the
-// row moved. Returns the SQLSTATE of a refusal, or 0.
+// Changes and stores the row if the lease is held and change(call, row, time) is true, and looks again
+// if the row was changed. Returns the SQLSTATE of a refusal, or 0.
 template <typename Change>
 int
 apply_to_item(Call *call, Items *items, int i, const text *worker, const Change &change)

@@ -1,8 +1,8 @@
 // repair_expired_leases: takes back leases that have expired.
 //
-// Guarantees: finds them by index, without reading pending; never waits for a row;
-// records each lost lease once, in the transaction that frees the row. A row that
-// cannot be repaired is left as it is, reported, and stops no other.
+// Guarantees: it finds them by index, without reading pending, and never waits for a row. It records
+// each lost lease once, in the transaction that frees the row. A row that cannot be repaired is
+// left as it is and reported, and stops no other.
 
 #include "rows/batch.h"
 #include "message/lost_lease.h"
@@ -18,13 +18,13 @@ namespace {
 
 constexpr int chunk_size = 1000;
 
-// Dead entries that a walk which repairs nothing looks at in one go.
+// Dead entries that a walk without repairs reads at once.
 constexpr int entries_to_next_expiry = 5000;
 constexpr int entries_a_sweep = 20000;
 
 struct Repaired {
 	PendingRow *row; // as found
-	Oid leaf;        // of the ledger, as it was then
+	Oid leaf;        // of the ledger, when it was found
 	Recovery recovery;
 	Attempt attempt;
 };
@@ -53,7 +53,7 @@ start_between(Probe *probe, TimestampTz from, TimestampTz to)
 	start_probe(probe, keys, 2);
 }
 
-// Leases by their expiry. To be started.
+// Leases by their expiry. Start it afterwards.
 void
 begin_lease_probe(Probe *probe, Call *call)
 {
@@ -126,7 +126,7 @@ gather_expired(Call *call, RepairScan *scan, Probe *probe, int most)
 	return found;
 }
 
-// Moves scan->from behind what it gathers.
+// Moves scan->from behind the leases that it gathers.
 List *
 gather_whole_expiries(Call *call, RepairScan *scan, Probe *probe)
 {
@@ -152,11 +152,10 @@ report_left(const RepairScan *scan, const core::Uuid &id, const char *why, int s
 		ereport(WARNING, (errcode(sqlstate), errmsg("could not repair the lease of message %s: %s", shown(id), why)));
 }
 
-// A restore fills the tables in any order, and what a row is to be judged by may come after
-// it: the attempts of its ledger; its queue, which is unknown until then, or what an install
-// script has made, and younger than its messages. Nobody enqueues while it runs: once
-// somebody has, a young queue comes of a clock that stepped back, or of rows that were
-// imported.
+// A restore fills the tables in any order. The data by which a row is judged may come after the row:
+// the attempts of its ledger; its queue, which is missing until then, or was made by the install
+// script and is younger than the messages. No session enqueues during a restore. After the first
+// enqueue, a younger queue means that the clock was set back or that rows were imported.
 void
 check_is_complete(Call *call, const PendingRow *row)
 {
@@ -174,11 +173,11 @@ check_is_complete(Call *call, const PendingRow *row)
 Recovery
 repair_one(Call *call, const RepairScan *scan, Repaired *lease)
 {
-	// A copy, because a run that fails is run again from what was found.
+	// A copy: if the batch fails, the row is repaired again, alone.
 	PendingRow row = *lease->row;
 	Recovery recovery;
 
-	// One wait for it is enough, for all of its rows.
+	// One wait for the leaf is enough.
 	if (list_member_oid(scan->locked, lease->leaf))
 		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("the partition of its ledger is locked")));
 	if (scan->cautious)
@@ -218,7 +217,7 @@ repair_found(Call *call, const List *found, RepairScan *scan)
 		scan->confine);
 }
 
-// Without those that have no partition.
+// Drops leases without a partition.
 List *
 routed(Call *call, RepairScan *scan, List *found)
 {
@@ -242,7 +241,7 @@ routed(Call *call, RepairScan *scan, List *found)
 	return left;
 }
 
-// Returns how many of them were repaired.
+// Returns how many were repaired.
 int
 put_repaired(Call *call, const List *found, FunctionCallInfo result)
 {
@@ -269,7 +268,7 @@ put_repaired(Call *call, const List *found, FunctionCallInfo result)
 	return repaired;
 }
 
-// The walk rests meanwhile (due.h), and does not move in their memory.
+// The walk rests during the repairs (due.h), and does not move in their memory.
 void
 repair_next(Call *call, RepairScan *scan, Probe *probe)
 {
@@ -307,7 +306,7 @@ repair(Call *call, RepairScan *scan)
 	begin_lease_probe(&probe, call);
 	scan->resumed = false;
 	start_between(&probe, begin_of_walk(call, scan), call->now);
-	// Rows that cannot be repaired do not count: the scan goes on behind them.
+	// Rows that cannot be repaired do not count: the scan continues behind them.
 	do
 		repair_next(call, scan, &probe);
 	while (scan->more && !scan->whole_expiries && scan->repaired < scan->most);

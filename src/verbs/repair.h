@@ -1,4 +1,4 @@
-// Repair of expired leases as other parts call it.
+// Repair of expired leases, for repair_expired_leases, maintain and the background worker.
 #pragma once
 
 #include "server/boundary.h"
@@ -11,38 +11,39 @@ namespace outbox {
 
 // A walk over the expired leases, earliest expiry first.
 struct RepairScan {
-	// asked
+	// arguments
 	int most;            // to repair in one call
-	bool whole_expiries; // to look at, rather, and all that expire together with the last of them:
-						 // then the walk can go on behind it
+	bool whole_expiries; // most counts the leases looked at, and all that expire together with the last
+						 // one follow: the next call continues behind them
 	text *by;
 	const List *queues;      // NIL = all
-	TimestampTz from;        // expiries before that are left out; the walk moves it on
-	bool cautious;           // leave rows alone whose ledger is behind their attempt_count, or
-							 // whose queue is younger: a restore may be filling the tables
-	Confine confine;         // what a row may raise without stopping the others
-	FunctionCallInfo result; // each repaired lease goes there, unless nullptr
-	void (*failed)(const core::Uuid &id, const char *why, int sqlstate); // hears of what was left, unless nullptr
+	TimestampTz from;        // earlier expiries are left out; the walk moves it
+	bool cautious;           // leave a row alone if its ledger is behind its attempt_count, or
+							 // its queue is younger: a restore may be filling the tables
+	Confine confine;         // which errors of a row do not stop the others
+	FunctionCallInfo result; // gets each repaired lease, unless nullptr
+	void (*failed)(const core::Uuid &id, const char *why,
+				   int sqlstate); // called for each row that was left, unless nullptr
 
-	// answered
+	// results
 	int repaired;
 	bool more;         // there may be more
-	Unrouted unrouted; // passed by
-	List *locked;      // leaves of the ledger that others have locked for longer than lock_timeout
+	Unrouted unrouted; // skipped
+	List *locked;      // leaves of the ledger that other sessions have locked for longer than lock_timeout
 
 	FloorScan floor;
-	bool resumed; // what stands up to there was met before
+	bool resumed; // skips the rows up to left_at
 	Place left_at;
-	MemoryContext round; // what it holds of the rows in hand, emptied before the next
+	MemoryContext round; // memory of a chunk
 };
 
 void repair(Call *call, RepairScan *scan);
 
-// The earliest expiry of a lease after `after`; DT_NOEND when there is none. Where many dead
-// entries lie, a time before which there is none.
+// The earliest expiry of a lease after `after`; DT_NOEND if there is none. Behind many dead entries, a
+// time before which there is none.
 TimestampTz next_expiry_after(Call *call, TimestampTz after);
 
-// As sweep_due, for leases.
+// As sweep_due(), for leases.
 void sweep_leases(Call *call);
 
 } // namespace outbox

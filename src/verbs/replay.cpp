@@ -1,8 +1,7 @@
 // replay: a dead letter becomes a new message, at most once.
 //
-// Guarantees: the row in outbox.replays is the decision. Of two sessions that replay one
-// message the second waits for the first's transaction: after its commit it gets P7005,
-// after its rollback it replays, in every isolation level.
+// Guarantees: the row in outbox.replays decides. If two sessions replay one message, the second waits
+// for the first. After a commit it gets P7005, after a rollback it replays, in every isolation level.
 
 #include "server/args.h"
 #include "server/boundary.h"
@@ -78,7 +77,7 @@ read_message(Call *call, const core::Uuid &id, text **queue)
 	return message;
 }
 
-// Returns with the latch held and the row of the replay still to be inserted.
+// Returns with the key locked. The caller inserts the row of the replay.
 void
 claim_replay(Table *replays, Probe *probe, const core::Uuid &id, KeyLock *held)
 {

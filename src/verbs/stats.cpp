@@ -1,9 +1,9 @@
-// What is counted, and what the background processes say of themselves, as SQL sees it:
-// the functions under the views outbox.stats and outbox.workers.
+// Counters, and the status of the background processes: the functions of the views outbox.stats and
+// outbox.workers.
 //
-// Guarantees: reading takes one shared lock and does not wait for other work; without shared
-// memory there are no counts, and the view of workers says that nothing is loaded.
-// Counters only grow until they are reset, by queue and all at once.
+// Guarantees: reading takes one shared lock and waits for nothing else. Without shared memory there
+// are no counters, and outbox.workers shows that the library is not loaded. Counters only grow, until
+// all counters of a queue are reset together.
 
 #include "server/args.h"
 #include "commit/process_status.h"
@@ -14,7 +14,7 @@ namespace outbox {
 
 namespace {
 
-// Of the rows that the functions answer with.
+// Columns of the results.
 constexpr int queue_columns = counters + 5;
 constexpr int process_columns = 14;
 
@@ -105,7 +105,7 @@ put_process(FunctionCallInfo result, const char *kind, Oid database, const Proce
 	put_result(result, values, nulls);
 }
 
-// Copied under the lock, because answering may wait and fail.
+// Copied under the lock, because putting results may wait and fail.
 struct Seen {
 	Oid database;
 	Finding finding;
@@ -144,7 +144,7 @@ seen_databases()
 	return seen;
 }
 
-// Why none runs, if that is known.
+// If none runs, the reason, if it is known.
 const char *
 worker_state(const Seen *seen)
 {

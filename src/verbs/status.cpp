@@ -1,12 +1,12 @@
-// What a queue holds, as operators and scrapes ask: the function under the view outbox.status.
+// The contents of a queue: the function of the view outbox.status.
 //
-// Guarantees: it reads at most outbox.count_limit entries of a queue for each of its questions, dead ones included,
-// and of many queues no more than of five, whatever the backlog and its history; what it says is exact where that was
-// enough. Where not, totals are those that commits keep in shared memory since the worker counted (upkeep/recount.h);
-// where these are not known, it is what was read, and there is at least that. It says which of the three.
+// Guarantees: for each of its counts it reads at most outbox.count_limit entries of a queue, dead ones included, and
+// for many queues together no more than for five. If that is all, the count is exact. If not, the totals are those
+// that commits keep in shared memory since the worker counted (upkeep/recount.h). If these are unknown, the count is
+// what was read, a lower bound. The result tells which of the three it is.
 //
-// Shape: the index of due times is read from now backwards and forwards, priority by priority: what lies before now is
-// due or an expired lease, what lies behind is scheduled or leased. The state of a row is judged by the row.
+// Shape: the index of due times is read on both sides of now, priority by priority. Rows before now are due or have an
+// expired lease; rows behind are scheduled or leased. The row itself decides its state.
 
 #include "commit/entries.h"
 #include "commit/shared.h"
@@ -21,9 +21,9 @@ namespace outbox {
 
 namespace {
 
-// So many entries of each priority are read in any case, to find its oldest.
+// At least this many entries of each priority are read, to find its oldest.
 constexpr int64 least_entries = 16;
-// So many queues may each be read up to the limit; more of them share what these may read.
+// This many queues may each be read up to the limit; more queues share the same number of entries.
 constexpr int queues_in_full = 5;
 
 struct Held {
@@ -102,7 +102,7 @@ count_row(Asked *asked, const Row &row)
 		held->oldest = Min(held->oldest, row.created_at);
 }
 
-// The rows of a priority on one side of now. False when the entries were used up.
+// The rows of a priority on one side of now. False if there are more entries than it may read.
 bool
 walk_level(Asked *asked, Peek *peek, int level, bool later, int64 *entries)
 {
@@ -112,7 +112,7 @@ walk_level(Asked *asked, Peek *peek, int level, bool later, int64 *entries)
 	TimestampTz from = later ? asked->now : DT_NOBEGIN;
 	Walk walk;
 
-	// A snapshot that is older than this statement sees rows that ended since, below the floor.
+	// A snapshot older than this statement also sees rows below the floor that have ended since.
 	if (!later && asked->ref.slot != nullptr && !IsolationUsesXactSnapshot())
 		from = due_floor(asked->ref, asked->queue, level);
 	key_equals(&keys[0], peek->index, 1, F_TEXTEQ, PointerGetDatum(asked->queue));
@@ -156,7 +156,7 @@ is_of(const Asked *asked, TupleTableSlot *slot)
 		   memcmp(VARDATA_ANY(queue), VARDATA_ANY(asked->queue), VARSIZE_ANY_EXHDR(queue)) == 0;
 }
 
-// Expired leases lie among the due rows, of which there are too many: they have an index of their own.
+// Among too many due rows, expired leases are counted by their own index.
 void
 walk_expired(Asked *asked)
 {
@@ -176,7 +176,7 @@ walk_expired(Asked *asked)
 	asked->held.expired = Max(asked->held.expired, expired);
 }
 
-// Ids ascend with time: the first of the queue is its oldest.
+// Ids ascend with time: the first row of the queue is its oldest.
 void
 walk_oldest(Asked *asked)
 {
@@ -225,7 +225,7 @@ pending_seen(const Held *held)
 	return held->due + held->scheduled + held->leased + held->expired;
 }
 
-// Rows that no commit announced, such as restored dead letters, show when more was read than is kept.
+// If more was read than is kept, there are rows that no commit announced, such as restored dead letters.
 bool
 is_below_what_was_read(const Held *held, QueueSlot *slot)
 {
@@ -233,7 +233,7 @@ is_below_what_was_read(const Held *held, QueueSlot *slot)
 		   kept(slot, Kept::dead) < held->dead;
 }
 
-// What was not read follows from the totals. Each number is at least what was read.
+// The rest follows from the totals. No number is less than what was read.
 void
 complete_from_totals(Held *held, QueueSlot *slot)
 {

@@ -22,7 +22,7 @@ OUTBOX_FUNCTION(outbox_take_number)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("queue \"%s\" does not number its messages", shown(name)),
 						errhint("Use outbox.alter_queue to set its ordering to numbered.")));
-	// A new id: no message has this number.
+	// With a new id: the number belongs to no message.
 	draw_ids(&message, 1);
 	number.id = message.id;
 	take_numbers(&call, queue->name, &number, 1);

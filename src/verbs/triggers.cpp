@@ -3,13 +3,13 @@
 // append_only keeps the ledger: messages and attempts are never updated, deleted or truncated, and pending is never
 // truncated, by any role.
 //
-// pending_changed serves what the verbs do not write: SQL, COPY, a restore, replication. Direct access does not fire
-// it. Guarantees: scans begin low enough to find the row, as they do after enqueue or a retry (entries.h). No message
-// loses its row, without which it is never delivered: a DELETE, or another outbox_id, is refused. Replication may
-// delete: the other end has completed the message.
+// pending_changed is for changes that the verbs do not make: SQL, COPY, a restore, replication. Direct access does not
+// fire it. Guarantees: scans begin low enough to find the row, as after enqueue or a retry (entries.h). No message
+// loses its row, because without it the message is never delivered: a DELETE, or another outbox_id, is refused.
+// Replication may delete, because the other server has completed the message.
 //
-// Two triggers call it. pending_changed, AFTER, notes what was written. pending_changing, BEFORE UPDATE, notes what is
-// about to be removed: the statement itself may claim before the AFTER triggers fire, and raise a floor over the row.
+// Two triggers call it. pending_changed, AFTER, notes the new row. pending_changing, BEFORE UPDATE, notes the old one:
+// the statement itself may claim before the AFTER triggers fire, and raise a floor above the row.
 
 #include "commit/transaction.h"
 #include "rows/shapes.h"
@@ -21,7 +21,7 @@ namespace outbox {
 
 namespace {
 
-// False for a row without the columns of an entry: the table was changed.
+// False if the row lacks columns of an entry: the table was changed.
 bool
 read_entry(Relation rel, HeapTuple tuple, Entry *entry)
 {

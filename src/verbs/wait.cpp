@@ -16,7 +16,7 @@ namespace outbox {
 
 namespace {
 
-// The longest wait without a wake-up before we look, or check whether the worker still runs.
+// The longest sleep before a look, or before a check whether the worker still runs.
 constexpr int64 look_again_us = 1 * USECS_PER_SEC;
 constexpr int64 look_alone_us = 100 * 1000;
 
@@ -29,7 +29,7 @@ begin_waiting(Waiting *waiting, const List *queues, int64 us)
 	waiting->queues = queues;
 	if (pg_add_s64_overflow(steady_us(), us, &waiting->ends_at))
 		waiting->ends_at = PG_INT64_MAX;
-	// Until a look has found that there are such queues, each of which has a slot then.
+	// For all queues, until a look has found them: then each has a slot.
 	wait_for_queues(every_queue);
 }
 
@@ -123,7 +123,7 @@ refuse_in_transaction(FunctionCallInfo fcinfo)
 		ereport(ERROR, (errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 						errmsg("wait_for_work cannot run inside a transaction block or after a write"),
 						errdetail("It ends the transaction, because it holds no snapshot while it waits."),
-						errhint("Turn on autocommit in your driver, and send the CALL as a statement of its own.")));
+						errhint("Turn on autocommit in your driver, and send the CALL as a separate statement.")));
 }
 
 } // namespace

@@ -1,8 +1,8 @@
 // Waiting, inside the server, until something is claimable.
 //
-// Guarantees: a message that becomes claimable after the wait began ends it: the background
-// worker wakes waiting sessions together with the listeners. If there is no worker, they
-// look themselves. A session whose client is gone ends before it looks again.
+// Guarantees: a message that becomes claimable after the wait began ends it. The background worker
+// wakes waiting sessions together with the listeners. Without a worker, sessions look themselves. If
+// its client is gone, a session ends before it looks again.
 #pragma once
 
 #include "message/queue.h"
@@ -17,8 +17,7 @@ struct Waiting {
 };
 
 void begin_waiting(Waiting *waiting, const List *queues, int64 us);
-// Sleeps until it is worth looking again; false when the time is up. The caller has
-// looked since the last call.
+// Sleeps until the next look; false if the time is up. The caller has looked since the last call.
 bool wait_on(Waiting *waiting);
 void end_waiting();
 
