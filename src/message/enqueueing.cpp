@@ -14,8 +14,6 @@ namespace outbox {
 
 namespace {
 
-constexpr int rows_at_a_time = 100;
-
 // Ids are drawn in the order of the messages, below the end of the dated partitions,
 // so that a clock that runs ahead fills no DEFAULT partition.
 core::IdClock id_clock;
@@ -120,7 +118,6 @@ fill_message(Call *call, const Queue *queue, Table *leaf, TupleTableSlot *row, c
 {
 	using namespace messages_col;
 
-	memset(row->tts_isnull, true, static_cast<Size>(row->tts_tupleDescriptor->natts) * sizeof(bool));
 	set(leaf, row, outbox_id, from_uuid(message->id));
 	set_text(leaf, row, messages_col::queue, queue->name);
 	set(leaf, row, event_id, from_uuid(message->has_event_id ? message->event_id : message->id));
@@ -151,7 +148,6 @@ fill_pending(Call *call, const Queue *queue, Table *table, TupleTableSlot *row, 
 {
 	using namespace pending_col;
 
-	memset(row->tts_isnull, true, static_cast<Size>(row->tts_tupleDescriptor->natts) * sizeof(bool));
 	set(table, row, outbox_id, from_uuid(message->id));
 	set_text(table, row, pending_col::queue, queue->name);
 	set(table, row, priority, Int16GetDatum(static_cast<int16>(message->priority)));
@@ -170,28 +166,6 @@ fill_pending(Call *call, const Queue *queue, Table *table, TupleTableSlot *row, 
 	set(table, row, claimed_at, TimestampTzGetDatum(call->now));
 	set(table, row, lease_token, from_uuid(message->lease_token));
 	set(table, row, lease_expires_at, TimestampTzGetDatum(message->lease_expires_at));
-}
-
-// Writes rows in runs of one partition.
-template <typename TableOf, typename Fill>
-void
-write_rows(Message **created, int count, const TableOf &table_of, const Fill &fill)
-{
-	TupleTableSlot *rows[rows_at_a_time];
-
-	for (int done = 0, n; done < count; done += n)
-	{
-		Table *table = table_of(created[done]);
-
-		for (n = 0; n < rows_at_a_time && done + n < count && table_of(created[done + n]) == table; n++)
-		{
-			rows[n] = new_row(table);
-			fill(table, rows[n], created[done + n]);
-		}
-		insert_rows(table, rows, n);
-		for (int i = 0; i < n; i++)
-			ExecDropSingleTupleTableSlot(rows[i]);
-	}
 }
 
 // A message that could not be claimed now is stored unleased: a worker will send it.

@@ -38,7 +38,8 @@ has_terminal(Table *leaf, const core::Uuid &id)
 	Probe probe;
 	bool found;
 
-	begin_id_probe(&probe, leaf->rel, index, id);
+	begin_probe(&probe, leaf, index, 1);
+	start_id_probe(&probe, id);
 	found = next_settled(&probe, ForwardScanDirection);
 	end_probe(&probe);
 	return found;
@@ -57,7 +58,6 @@ fill(Call *call, Table *leaf, TupleTableSlot *row, const Attempt *attempt, Times
 {
 	using namespace attempts_col;
 
-	memset(row->tts_isnull, true, static_cast<Size>(row->tts_tupleDescriptor->natts) * sizeof(bool));
 	set(leaf, row, outbox_id, from_uuid(attempt->outbox_id));
 	set(leaf, row, attempt_no, Int32GetDatum(attempt->attempt_no));
 	set(leaf, row, state, state_datum(call, attempt->state));
@@ -246,32 +246,17 @@ note_attempt(const Attempt *attempt)
 void
 append(Call *call, Attempt *const *attempts, int count)
 {
-	constexpr int most = 500; // rows at a time: bounds memory, keeps the gain of a multi-insert
-	int done = 0;
+	TimestampTz now = GetCurrentTimestamp();
 
-	while (done < count)
+	write_rows(
+		attempts, count,
+		[&](const Attempt *attempt) { return leaf_of(call, attempts_shape, attempt->outbox_id, inserts); },
+		[&](Table *leaf, TupleTableSlot *row, const Attempt *attempt) { fill(call, leaf, row, attempt, now); });
+	for (int i = 0; i < count; i++)
 	{
-		Table *leaf = leaf_of(call, attempts_shape, attempts[done]->outbox_id, inserts);
-		TupleTableSlot *rows[most];
-		TimestampTz now = GetCurrentTimestamp();
-		int n = 0;
-
-		while (n < most && done + n < count &&
-			   leaf_of(call, attempts_shape, attempts[done + n]->outbox_id, inserts) == leaf)
-		{
-			rows[n] = new_row(leaf);
-			fill(call, leaf, rows[n], attempts[done + n], now);
-			n++;
-		}
-		insert_rows(leaf, rows, n);
-		for (int i = 0; i < n; i++)
-		{
-			ExecDropSingleTupleTableSlot(rows[i]);
-			note_attempt(attempts[done + i]);
-			if (attempts[done + i]->state == core::Record::failed)
-				add_dead(call, attempts[done + i]->outbox_id, attempts[done + i]->queue, now);
-		}
-		done += n;
+		note_attempt(attempts[i]);
+		if (attempts[i]->state == core::Record::failed)
+			add_dead(call, attempts[i]->outbox_id, attempts[i]->queue, now);
 	}
 }
 

@@ -63,14 +63,7 @@ start_probe(Probe *probe, ScanKey keys, int nkeys)
 }
 
 void
-begin_id_probe(Probe *probe, Relation heap, Relation index, const core::Uuid &id)
-{
-	begin_probe(probe, heap, index, 1);
-	probe_next_id(probe, id);
-}
-
-void
-probe_next_id(Probe *probe, const core::Uuid &id)
+start_id_probe(Probe *probe, const core::Uuid &id)
 {
 	ScanKeyData key;
 

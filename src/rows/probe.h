@@ -32,10 +32,8 @@ struct Probe {
 void begin_probe(Probe *probe, Relation heap, Relation index, int nkeys);
 // Before the first row no page is pinned.
 void start_probe(Probe *probe, ScanKey keys, int nkeys);
-// Begins and starts it, for the rows of one message. The index begins with outbox_id.
-void begin_id_probe(Probe *probe, Relation heap, Relation index, const core::Uuid &id);
-// Starts the same probe for another message. Rest it in between.
-void probe_next_id(Probe *probe, const core::Uuid &id);
+// Starts it for the rows of one message, if the index begins with outbox_id. Rest it before the next one.
+void start_id_probe(Probe *probe, const core::Uuid &id);
 // Unpins its pages; it may be started again.
 void rest_probe(Probe *probe);
 bool next_row(Probe *probe, ScanDirection direction = ForwardScanDirection);

@@ -34,14 +34,7 @@ take_index_infos(Table *table)
 	}
 }
 
-void
-make_result_info(Table *table)
-{
-	table->result_info = makeNode(ResultRelInfo);
-	InitResultRelInfo(table->result_info, table->rel, 0, nullptr, 0);
-}
-
-// User-made columns of a new row: the default, or NULL where there is none.
+// Columns of users in a new row: the default, or NULL if there is none.
 void
 fill_foreign_columns(Table *table, TupleTableSlot *row)
 {
@@ -196,7 +189,10 @@ wrap_table(const Shape &shape, Relation rel, int access, EState *estate)
 		know_indexes(known, table->indexes);
 	take_index_infos(table);
 	if (known->layout.extended)
-		make_result_info(table);
+	{
+		table->result_info = makeNode(ResultRelInfo);
+		InitResultRelInfo(table->result_info, rel, 0, nullptr, 0);
+	}
 	return table;
 }
 
@@ -247,7 +243,7 @@ probe_id(Table *table, const core::Uuid &id)
 		table->id_probe = static_cast<Probe *>(palloc(sizeof(Probe)));
 		begin_probe(table->id_probe, table, primary_index(table), 1);
 	}
-	probe_next_id(table->id_probe, id);
+	start_id_probe(table->id_probe, id);
 	return table->id_probe;
 }
 

@@ -83,6 +83,29 @@ void set_null(const Table *table, TupleTableSlot *row, int column);
 // Sets tts_tid of each row. The rows can be used again.
 void insert_rows(Table *table, TupleTableSlot **rows, int count);
 
+// Writes a row for each item, in runs of one table: fill(table, row, item) into table_of(item).
+template <typename Item, typename TableOf, typename Fill>
+void
+write_rows(Item *const *items, int count, const TableOf &table_of, const Fill &fill)
+{
+	constexpr int most = 500; // at a time: bounds memory, and keeps the gain of a multi-insert
+	TupleTableSlot *rows[most];
+
+	for (int done = 0, n; done < count; done += n)
+	{
+		Table *table = table_of(items[done]);
+
+		for (n = 0; n < most && done + n < count && table_of(items[done + n]) == table; n++)
+		{
+			rows[n] = new_row(table);
+			fill(table, rows[n], items[done + n]);
+		}
+		insert_rows(table, rows, n);
+		for (int i = 0; i < n; i++)
+			ExecDropSingleTupleTableSlot(rows[i]);
+	}
+}
+
 // What became of an attempt to change a row.
 enum class Changed {
 	done,

@@ -13,12 +13,6 @@ constexpr int shown_bytes = 64;
 constexpr int longest_in_ledger = 8192;
 constexpr int longest_worker = 512;
 
-[[noreturn]] void
-null_argument(const char *name)
-{
-	ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be null", name)));
-}
-
 const char *
 shown_interval(const Interval *interval)
 {
@@ -64,7 +58,7 @@ Datum
 required_datum(FunctionCallInfo fcinfo, int arg, const char *name)
 {
 	if (PG_ARGISNULL(arg))
-		null_argument(name);
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be null", name)));
 	return PG_GETARG_DATUM(arg);
 }
 
@@ -79,7 +73,8 @@ required_nonempty_text(FunctionCallInfo fcinfo, int arg, const char *name)
 {
 	text *value = required_text(fcinfo, arg, name);
 
-	check_not_empty(value, name);
+	if (VARSIZE_ANY_EXHDR(value) == 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be empty", name)));
 	return value;
 }
 
@@ -116,13 +111,6 @@ text *
 current_user_name()
 {
 	return cstring_to_text(GetUserNameFromId(GetUserId(), false));
-}
-
-void
-check_not_empty(const text *value, const char *name)
-{
-	if (VARSIZE_ANY_EXHDR(value) == 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be empty", name)));
 }
 
 void

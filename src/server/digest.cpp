@@ -11,12 +11,6 @@ namespace outbox {
 
 namespace {
 
-[[noreturn]] void
-no_digest()
-{
-	ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not compute the digest of a key")));
-}
-
 // Kept for the session: a look-up of the algorithm costs more than a digest.
 const EVP_MD *
 algorithm()
@@ -54,7 +48,7 @@ digest_of(core::KeyKind kind, const core::Part *parts, int count)
 	core::write_frame(kind, parts, count, frame);
 	if (algorithm() == nullptr || hashing() == nullptr || EVP_DigestInit_ex(hashing(), algorithm(), nullptr) != 1 ||
 		EVP_DigestUpdate(hashing(), frame, size) != 1 || EVP_DigestFinal_ex(hashing(), digest.bytes, nullptr) != 1)
-		no_digest();
+		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not compute the digest of a key")));
 	pfree(frame);
 	return digest;
 }

@@ -355,16 +355,6 @@ what_was_done(bool is_default, const Policy *policy)
 	return psprintf("%s, with its counterpart of attempts", what);
 }
 
-} // namespace
-
-bool
-sees_latest()
-{
-	return !IsolationUsesXactSnapshot();
-}
-
-namespace {
-
 bool
 is_empty(const Leaves *leaves)
 {

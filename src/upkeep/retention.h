@@ -23,10 +23,8 @@ struct RetiredPair {
 	int64 upto_ms; // its upper bound
 };
 
-// The first pair that is old enough and ends after that time. Call it as the owner.
+// The first pair that is old enough and ends after that time. Call it as the owner, in a READ COMMITTED
+// transaction: its SQL must see everything that is committed.
 RetiredPair retire_next(int64 after_ms);
-
-// SQL of this subsystem must see all that is committed: the caller's transaction is READ COMMITTED.
-bool sees_latest();
 
 } // namespace outbox

@@ -19,13 +19,6 @@ state_or_null(Call *call, const TryReport *report, bool *isnull)
 	return *isnull ? static_cast<Datum>(0) : state_datum(call, report->recorded);
 }
 
-int64
-optional_delay(Datum interval, bool isnull, bool *has_delay)
-{
-	*has_delay = !isnull;
-	return isnull ? 0 : nonnegative_interval_us(DatumGetIntervalP(interval), "retry_delay");
-}
-
 // A fault of one report is returned in its row.
 void
 read_report(Call *call, const Reports *reports, int i, TryReport *report)
@@ -142,7 +135,9 @@ OUTBOX_FUNCTION(outbox_complete)
 	report.details.latency_ms = report.details.has_latency ? PG_GETARG_INT32(8) : 0;
 	if (report.details.has_latency)
 		check_at_least(report.details.latency_ms, 0, "latency_ms");
-	report.delay_us = optional_delay(PG_ARGISNULL(9) ? 0 : PG_GETARG_DATUM(9), PG_ARGISNULL(9), &report.has_delay);
+	report.has_delay = !PG_ARGISNULL(9);
+	if (report.has_delay)
+		report.delay_us = nonnegative_interval_us(PG_GETARG_INTERVAL_P(9), "retry_delay");
 
 	desc = single_row_desc(fcinfo);
 	begin_call(&call, "complete()");

@@ -95,7 +95,7 @@ make_partitions(FunctionCallInfo fcinfo)
 const char *
 why_not_now()
 {
-	if (!sees_latest())
+	if (IsolationUsesXactSnapshot())
 		return "call maintain() in a READ COMMITTED transaction";
 	return is_being_filled() ? "a restore or a subscription fills the tables" : nullptr;
 }

@@ -116,13 +116,6 @@ put_ceiling(FunctionCallInfo fcinfo, int column, int least, Table *table, TupleT
 	set(table, row, column, PG_GETARG_DATUM(argument));
 }
 
-void
-refuse_what_is_not_there_yet(FunctionCallInfo fcinfo)
-{
-	if (!PG_ARGISNULL(queues_col::max_in_flight))
-		not_supported(queues_shape.columns[queues_col::max_in_flight].name);
-}
-
 // The owner of the validator; nullptr if none is given. Call it before begin_call(), as the caller.
 const text *
 owner_of_validator(FunctionCallInfo fcinfo)
@@ -160,7 +153,8 @@ put_settings(FunctionCallInfo fcinfo, const text *owner, Table *table, TupleTabl
 		set(table, row, column, PG_GETARG_DATUM(argument));
 	}
 	put_validator(fcinfo, owner, table, row, keep_absent);
-	refuse_what_is_not_there_yet(fcinfo);
+	if (!PG_ARGISNULL(queues_col::max_in_flight))
+		not_supported(queues_shape.columns[queues_col::max_in_flight].name);
 }
 
 bool
