@@ -407,8 +407,8 @@ CREATE TABLE outbox.retention (
 );
 COMMENT ON TABLE outbox.retention IS 'How long old data is kept: one row; no row means without limit. Written by set_retention.';
 COMMENT ON COLUMN outbox.retention.one IS 'true: there is no second row';
-COMMENT ON COLUMN outbox.retention.keep IS 'age, since they ended, at which messages are retired; NULL = for ever';
-COMMENT ON COLUMN outbox.retention.dead_letters IS 'age until which a dead letter that was not replayed keeps its partition; NULL = for ever';
+COMMENT ON COLUMN outbox.retention.keep IS 'age, since they ended, at which messages are retired; NULL = never';
+COMMENT ON COLUMN outbox.retention.dead_letters IS 'age until which a dead letter that was not replayed keeps its partition; NULL = without limit';
 COMMENT ON COLUMN outbox.retention.archive_schema IS 'schema that retired partitions are moved to; NULL = they are dropped';
 COMMENT ON CONSTRAINT retention_pkey ON outbox.retention IS 'there is one policy';
 COMMENT ON INDEX outbox.retention_pkey IS 'there is one policy';
@@ -460,8 +460,8 @@ ALTER TABLE outbox.pending ENABLE ALWAYS TRIGGER pending_changed;
 CREATE TRIGGER pending_changing BEFORE UPDATE ON outbox.pending
 	FOR EACH ROW EXECUTE FUNCTION outbox.pending_changed();
 ALTER TABLE outbox.pending ENABLE ALWAYS TRIGGER pending_changing;
-COMMENT ON TRIGGER pending_changing ON outbox.pending IS 'a statement that changes rows and claims keeps them in sight of other claims if it is undone';
-COMMENT ON TRIGGER pending_changed ON outbox.pending IS 'a message without its row is never delivered: refuses DELETE and another outbox_id; the functions of the outbox do without it';
+COMMENT ON TRIGGER pending_changing ON outbox.pending IS 'if a statement that changes rows and claims is rolled back, other claims still find the rows';
+COMMENT ON TRIGGER pending_changed ON outbox.pending IS 'a message without its row is never delivered: refuses DELETE and another outbox_id; the functions of the outbox do not fire it';
 
 ---------------------------------------------------------------- dumps
 
@@ -490,7 +490,7 @@ RETURNS TABLE (outbox_id uuid, sequence_id bigint, created boolean)
 LANGUAGE c VOLATILE ROWS 1 AS 'MODULE_PATHNAME', 'outbox_enqueue';
 COMMENT ON FUNCTION outbox.enqueue IS
 $$Enqueues one message in the caller's transaction: rolled back with it, visible and notified with its commit.
-event_type: what happened, not empty. payload: any JSON. payload_bytes, content_type: instead of payload any bytes, and what they are. queue: an existing queue. aggregate_type, aggregate_id: the thing it happened to. partition_key: what is kept together; in a numbered queue the message gets the key's next number. idempotency_key: said again with the same queue and aggregate_id it returns the first message's ids with created = false. event_id: what consumers deduplicate on, a key of its own within the queue; NULL = outbox_id. An empty partition_key or idempotency_key and the nil UUID are refused: pass NULL for none. "function outbox.enqueue(...) does not exist" (42883) means an argument of another type: cast payload and headers with ::jsonb, aggregate_id and the keys with ::text, event_id with ::uuid, priority and max_attempts with ::integer, payload_bytes with ::bytea. headers: a JSON object. priority: 0 to 15, higher first. deliver_at: not claimed before; NULL = now. max_attempts: this message's ceiling; NULL = the queue's.
+event_type: what happened, not empty. payload: any JSON. payload_bytes, content_type: instead of payload any bytes, and what they are. queue: an existing queue. aggregate_type, aggregate_id: the thing it happened to. partition_key: what is kept together; in a numbered queue the message gets the key's next number. idempotency_key: a repeated enqueue with the same queue and aggregate_id returns the first message's ids with created = false. event_id: what consumers deduplicate on, a key of its own within the queue; NULL = outbox_id. An empty partition_key or idempotency_key and the nil UUID are refused: pass NULL for none. "function outbox.enqueue(...) does not exist" (42883) means an argument of another type: cast payload and headers with ::jsonb, aggregate_id and the keys with ::text, event_id with ::uuid, priority and max_attempts with ::integer, payload_bytes with ::bytea. headers: a JSON object. priority: 0 to 15, higher first. deliver_at: not claimed before; NULL = now. max_attempts: this message's ceiling; NULL = the queue's.
 Errors: P7004 unknown queue; 22004 NULL event_type, queue, headers or priority; 22023 a value out of range, neither or both of payload and payload_bytes; 25006 read-only transaction.
 Locks: waits for an open transaction that uses the same idempotency_key or event_id and, in a numbered queue, the same partition_key; never for other sessions.
 Cost: three index entries, one more for each key and for a number; does not grow with the tables.$$;
@@ -562,7 +562,7 @@ CREATE FUNCTION outbox.complete_batch(worker_id text, outbox_ids uuid[], lease_t
 RETURNS TABLE (outbox_id uuid, attempt_no integer, recorded outbox.attempt_state, next_attempt_at timestamptz, error text)
 LANGUAGE c VOLATILE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_complete_batch';
 COMMENT ON FUNCTION outbox.complete_batch(text, uuid[], uuid[], outbox.attempt_state[], text[], text[], text[], text[], integer[], interval[]) IS
-$$Reports many attempts of one worker. Returns one row for each item, in input order; one bad item never fails the others.
+$$Reports many attempts of one worker. Returns one row for each item, in input order; a bad item does not fail the others.
 The arrays are one-dimensional and of one length, element by element as the arguments of complete; an optional array may be NULL as a whole or in its elements.
 error: NULL, or the item's SQLSTATE (P7002 lease lost, P7001, P7003, 22004, 22023). If the attempt was recorded under this very token before, attempt_no and recorded show it beside P7002.
 Errors of the whole: 22004 NULL worker_id or required array; 22023 lengths or dimensions that differ.
@@ -599,7 +599,7 @@ CREATE FUNCTION outbox.release(worker_id text, outbox_ids uuid[], lease_tokens u
 RETURNS TABLE (outbox_id uuid, next_attempt_at timestamptz, error text)
 LANGUAGE c VOLATILE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_release';
 COMMENT ON FUNCTION outbox.release(text, uuid[], uuid[], interval) IS
-$$Gives leases back untried: nothing is appended, attempt_count stays, release_count grows by one, the message is due at now + delay. One row an item, in input order.
+$$Returns leases without a try: nothing is appended, attempt_count stays, release_count grows by one, the message is due at now + delay. One row an item, in input order.
 A release beyond the queue's max_releases counts as a try: it appends RETRYABLE / RELEASES_EXHAUSTED, release_count starts again at 0, and the message is due after the queue's backoff, or after delay if that is longer. At the ceiling of attempts it appends FAILED / RELEASES_EXHAUSTED, which ends the message.
 delay: not negative. next_attempt_at: when it is due; NULL without an error = it has ended. error: NULL, P7002 (lost), 55P03 (another transaction holds the row), 22004; P7001, 55000 as complete_batch if the release counts as a try.
 Errors of the whole: 22004, 22023 bad arguments. Locks: the rows it releases; never waits for a row. Cost: linear in the items.$$;
@@ -649,7 +649,7 @@ Errors: P7004 unknown queue; 55000 the queue does not number; 22004; 22023 an em
 
 CREATE FUNCTION outbox.pause(queue text) RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_pause';
 COMMENT ON FUNCTION outbox.pause(text) IS
-'Stops claims from a queue; leases that are out may still be completed, producers go on. Errors: P7004, 22004. Locks: waits for another change of the same queue. Cost: one row.';
+'Stops claims from a queue; existing leases may still be completed, and producers continue. Errors: P7004, 22004. Locks: waits for another change of the same queue. Cost: one row.';
 CREATE FUNCTION outbox.resume(queue text) RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_resume';
 COMMENT ON FUNCTION outbox.resume(text) IS
 'Lets a paused queue be claimed again. Errors: P7004, 22004. Locks: waits for another change of the same queue. Cost: one row.';
@@ -686,7 +686,7 @@ CREATE FUNCTION outbox.lost_messages()
 RETURNS TABLE (outbox_id uuid, queue text, event_type text, created_at timestamptz, attempts integer)
 LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_lost_messages';
 COMMENT ON FUNCTION outbox.lost_messages() IS
-$$Messages that have not ended and are not pending either, so that they are never delivered: their rows in outbox.pending were taken away with the triggers disabled, or by other means than SQL. attempts: ledger rows they have. outbox.restore_pending() puts them back; outbox.check(deep => true) counts them.
+$$Messages that have not ended and are not pending either, so that they are never delivered: their rows in outbox.pending were deleted with the triggers disabled, or not by SQL. attempts: ledger rows they have. outbox.restore_pending() puts them back; outbox.check(deep => true) counts them.
 No arguments. Errors: 42501 unless the caller may read the tables. No locks but those of reading. Cost: reads the primary keys of all messages, and of all terminal attempts.$$;
 
 CREATE FUNCTION outbox.restore_pending() RETURNS bigint
@@ -698,7 +698,7 @@ Errors: 25001 in a REPEATABLE READ or SERIALIZABLE transaction; 25006. Locks: SH
 CREATE FUNCTION outbox.acknowledge_dead(outbox_id uuid, reason text) RETURNS boolean
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_acknowledge_dead';
 COMMENT ON FUNCTION outbox.acknowledge_dead(uuid, text) IS
-$$Takes note of a dead letter: it no longer counts as dead and holds no partition. It can still be replayed.
+$$Acknowledges a dead letter: it no longer counts as dead and holds no partition. It can still be replayed.
 outbox_id: a dead letter. reason: what was decided, not empty; shown in outbox.dead_letters. Returns true, or false if it was acknowledged before.
 Errors: P7005 no dead letter, or replayed; 22004, 22023 NULL or empty arguments. Locks: waits for another acknowledgement or a replay of the same message. Cost: one row.$$;
 
@@ -722,7 +722,7 @@ RETURNS void LANGUAGE c VOLATILE SECURITY DEFINER SET search_path = pg_catalog, 
 AS 'MODULE_PATHNAME', 'outbox_set_retention';
 COMMENT ON FUNCTION outbox.set_retention(interval, interval, text) IS
 $$Sets how long this database keeps old data, all of it at once; the table outbox.retention shows it. Upkeep acts on it within a minute.
-keep: pairs of partitions are retired when the last of their messages ended that long ago; NULL = never. dead_letters: age until which a dead letter that was not replayed keeps its pair; NULL = for ever. archive_schema: where retired partitions go; NULL = they are dropped. Intervals of 1 hour to 3653 days, without months and years.
+keep: pairs of partitions are retired when the last of their messages ended that long ago; NULL = never. dead_letters: age until which a dead letter that was not replayed keeps its pair; NULL = without limit. archive_schema: where retired partitions go; NULL = they are dropped. Intervals of 1 hour to 3653 days, without months and years.
 Errors: 22023 bad arguments; 25006 read-only transaction. Locks and cost: one row.$$;
 
 CREATE FUNCTION outbox.state_diagram() RETURNS text
@@ -922,7 +922,7 @@ COMMENT ON COLUMN outbox.stats.repaired IS 'of these, those that repair found: t
 COMMENT ON COLUMN outbox.stats.cancelled IS 'messages cancelled';
 COMMENT ON COLUMN outbox.stats.released IS 'leases released by their workers, those that counted as a try included';
 COMMENT ON COLUMN outbox.stats.notified IS 'notifications that the background worker sent';
-COMMENT ON COLUMN outbox.stats.optimistic IS 'messages born leased, by enqueue_and_claim';
+COMMENT ON COLUMN outbox.stats.optimistic IS 'messages enqueued with a lease, by enqueue_and_claim';
 COMMENT ON COLUMN outbox.stats.optimistic_delivered IS 'of these, delivered under that lease';
 COMMENT ON COLUMN outbox.stats.optimistic_retried IS 'of these, reported as RETRYABLE under that lease';
 COMMENT ON COLUMN outbox.stats.optimistic_failed IS 'of these, ended as FAILED under that lease';
@@ -956,7 +956,7 @@ COMMENT ON VIEW outbox.workers IS 'The background processes of the server: the l
 COMMENT ON COLUMN outbox.workers.kind IS 'launcher, worker or maintenance';
 COMMENT ON COLUMN outbox.workers.database IS 'the database it works in; NULL for the launcher';
 COMMENT ON COLUMN outbox.workers.pid IS 'its process; NULL = not running';
-COMMENT ON COLUMN outbox.workers.state IS 'launcher: running, off (outbox.worker), not running, not loaded (shared_preload_libraries). worker: running, waiting for a lock, in trouble, left alone (a restore or a subscription fills the tables), not wanted (outbox.databases), other version (of the extension than the library serves), no free slot (max_worker_processes), stopped. maintenance: running, idle, in trouble';
+COMMENT ON COLUMN outbox.workers.state IS 'launcher: running, off (outbox.worker), in trouble, waiting for a lock, not running, not loaded (shared_preload_libraries). worker: running, waiting for a lock, in trouble, left alone (a restore or a subscription fills the tables), not wanted (outbox.databases), other version (of the extension than the library serves), no free slot (max_worker_processes), stopped. maintenance: running, idle, in trouble';
 COMMENT ON COLUMN outbox.workers.since IS 'since when it is in that state';
 COMMENT ON COLUMN outbox.workers.next_wake IS 'when it wakes unless something wakes it earlier';
 COMMENT ON COLUMN outbox.workers.last_error IS 'the last error';

@@ -1,10 +1,13 @@
-// The maintenance process of a database: short-lived, so that wake-ups never wait behind
-// DDL. What it does is what outbox.maintain() does, by the same code.
+// The maintenance process of a database: it does what outbox.maintain() does, by the same code, and ends.
 //
-// Guarantees: each pair of partitions is made, or retired, in a transaction of its own, under a short
-// lock_timeout, as the tables' owner in a security-restricted context; a database that is
-// being filled by a restore or a subscription is left alone. What it could not do it
-// reports; the worker asks again.
+// Guarantees: each pair of partitions is made, or retired, in a separate transaction, under a short
+// lock_timeout, as the tables' owner in a security-restricted context. A database that a restore or a
+// subscription is filling is left alone. Failures are reported, and the worker asks again.
+//
+// Shape: it is a process of its own because wake-ups and repairs of the worker must not wait for it. With a
+// million messages (313 MB and 73 MB of attempts, all in shared_buffers) a VALIDATE of the DEFAULT partitions
+// took 0.3 to 0.5 seconds, and the retirement of a pair 2 seconds, on two busy cores. Both grow with the
+// partition, and with reads from disk.
 
 #include "process/maintenance.h"
 
