@@ -46,25 +46,14 @@ put_queue(FunctionCallInfo result, QueueSlot *slot)
 	put_result(result, values, nulls);
 }
 
+// In the order of Activity.
+constexpr const char *activity_names[] = {"stopped",    "off",       "running", "waiting for a lock",
+										  "in trouble", "left alone"};
+
 const char *
 activity_name(Activity activity)
 {
-	switch (activity)
-	{
-		case Activity::stopped:
-			return "stopped";
-		case Activity::off:
-			return "off";
-		case Activity::running:
-			return "running";
-		case Activity::waiting:
-			return "waiting for a lock";
-		case Activity::in_trouble:
-			return "in trouble";
-		case Activity::left_alone:
-			return "left alone";
-	}
-	return "";
+	return activity_names[static_cast<int>(activity)];
 }
 
 // A message of another database may be in another encoding.

@@ -150,10 +150,8 @@ bool
 is_of(const Asked *asked, TupleTableSlot *slot)
 {
 	bool isnull;
-	text *queue = DatumGetTextPP(asked->pending->get(slot, pending_col::queue, &isnull));
 
-	return VARSIZE_ANY_EXHDR(queue) == VARSIZE_ANY_EXHDR(asked->queue) &&
-		   memcmp(VARDATA_ANY(queue), VARDATA_ANY(asked->queue), VARSIZE_ANY_EXHDR(queue)) == 0;
+	return equal(DatumGetTextPP(asked->pending->get(slot, pending_col::queue, &isnull)), asked->queue);
 }
 
 // Among too many due rows, expired leases are counted by their own index.
