@@ -588,7 +588,7 @@ add_settings(Random &random, Call &call, bool all)
 	maybe(15, "backoff_base", quoted(random.pick({"0", "1 hour", "1 day"})));
 	maybe(15, "backoff_cap", quoted(random.pick({"0", "5 hours", "1 mon"})));
 	maybe(15, "repair_delay", quoted(random.pick(delays)));
-	maybe(25, "max_releases", random.pick({"0", "1", "1", "2", "NULL"}));
+	maybe(25, "max_releases", random.pick({"0", "0", "1", "1", "2", "NULL"}));
 	if (all)
 		call.arguments.emplace_back("backoff_jitter", "0");
 }
@@ -1073,7 +1073,8 @@ first_calls()
 		make("alter_queue", queues[0], {{"max_attempts", "3"}, {"backoff_jitter", "0"}}),
 		make("create_queue", queues[1], {{"backoff_jitter", "0"}, {"max_releases", "1"}}),
 		make("create_queue", queues[2], {{"ordering", "'numbered'"}, {"backoff_jitter", "0"}}),
-		make("create_queue", queues[3], {{"ordering", "'numbered'"}, {"max_attempts", "2"}, {"backoff_jitter", "0"}}),
+		make("create_queue", queues[3],
+			 {{"ordering", "'numbered'"}, {"max_attempts", "2"}, {"max_releases", "0"}, {"backoff_jitter", "0"}}),
 		make("create_queue", queues[4], {{"backoff_jitter", "0.5"}, {"payload_kind", "'any'"}, {"max_releases", "0"}})};
 }
 
