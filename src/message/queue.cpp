@@ -110,21 +110,21 @@ queue_named(Call *call, const text *name)
 }
 
 List *
-all_queues(Call *call)
+all_queues(Call *call, Snapshot snapshot)
 {
 	Table *table = queues_table(call);
-	Snapshot latest = RegisterSnapshot(GetLatestSnapshot());
+	Snapshot used = RegisterSnapshot(snapshot != nullptr ? snapshot : GetLatestSnapshot());
 	IndexScanDesc scan = begin_index_scan(table->rel, primary_index(table), SnapshotAny, 0);
 	TupleTableSlot *slot = table_slot_create(table->rel, nullptr);
 	List *result = NIL;
 
 	index_rescan(scan, nullptr, 0, nullptr, 0);
 	while (index_getnext_slot(scan, ForwardScanDirection, slot))
-		if (table_tuple_satisfies_snapshot(table->rel, slot, latest))
+		if (table_tuple_satisfies_snapshot(table->rel, slot, used))
 			result = lappend(result, decode(table, slot));
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
-	UnregisterSnapshot(latest);
+	UnregisterSnapshot(used);
 	return result;
 }
 

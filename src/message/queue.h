@@ -42,7 +42,8 @@ const Queue *queue_named(Call *call, const text *name);
 const Queue *find_queue(Call *call, const text *name);
 // For producers: holds the queue against drop_queue, then reads it.
 const Queue *hold_queue(Call *call, const text *name);
-List *all_queues(Call *call);
+// Without a snapshot, in the newest committed state.
+List *all_queues(Call *call, Snapshot snapshot = nullptr);
 // The queues argument: names, each once. NULL means default_name, if there is one.
 List *queue_names_argument(FunctionCallInfo fcinfo, int arg, const char *default_name);
 // The queues of these names. P7004 if there is none.

@@ -55,7 +55,8 @@ struct Row {
 	bool leased;
 };
 
-// Counted once a statement: the view asks of one queue after the other.
+// Counts the queues once for each statement: the view calls this for one queue after the other. By the
+// snapshot of the statement, because a parallel query takes no other.
 int64
 share_of_limit(Call *call)
 {
@@ -63,7 +64,7 @@ share_of_limit(Call *call)
 	static int queues;
 
 	if (counted_for != GetCurrentStatementStartTimestamp())
-		queues = list_length(all_queues(call));
+		queues = list_length(all_queues(call, GetActiveSnapshot()));
 	counted_for = GetCurrentStatementStartTimestamp();
 	return static_cast<int64>(count_limit()) * queues_in_full / Max(queues, queues_in_full);
 }

@@ -198,3 +198,10 @@ SELECT count(*) FROM generate_series(1, 5) g, LATERAL outbox.enqueue('s', to_jso
 SELECT * FROM outbox.sequences ORDER BY 1, 2;
 -- Views are views.
 SELECT t.try(s) FROM (VALUES ('DELETE FROM outbox.status'), ('DELETE FROM outbox.operational_status'), ('DELETE FROM outbox.dead_letters'), ('DELETE FROM outbox.sequences')) v(s);
+-- In a parallel query, where the leader calls the function.
+BEGIN;
+SET LOCAL parallel_setup_cost = 0;
+SET LOCAL parallel_tuple_cost = 0;
+SET LOCAL min_parallel_table_scan_size = 0;
+SELECT count(s) > 100 AS asked FROM pg_class, outbox.queue_status(relname::text) s;
+COMMIT;
