@@ -247,7 +247,8 @@ is_locked(Oid database)
 void
 no_slot(Followed *followed)
 {
-	followed->retry_at = steady_us() + Min(pause_us(++launcher.slot_failures), longest_slot_pause_us);
+	launcher.slot_failures++;
+	followed->retry_at = steady_us() + Min(pause_us(launcher.slot_failures), longest_slot_pause_us);
 	launcher.lacked_slot_at = steady_us();
 	if (launcher.without_slots)
 		return;
