@@ -1237,8 +1237,13 @@ BEGIN ATOMIC
 	JOIN pg_roles r ON r.oid = a.grantee AND NOT r.rolsuper
 	JOIN pg_roles w ON w.oid <> r.oid AND (w.rolsuper OR w.rolname = 'pg_write_all_data') AND pg_has_role(r.oid, w.oid, 'MEMBER')
 	UNION ALL
+	SELECT 'error', 'schema ' || quote_ident(n.nspname), 'is the renamed schema of extension outbox: nothing works before ALTER SCHEMA '
+		|| quote_ident(n.nspname) || ' RENAME TO outbox'
+	FROM pg_namespace n WHERE n.oid = 'outbox'::regnamespace AND n.nspname <> 'outbox'
+	UNION ALL
 	SELECT 'error', w.oid::regclass::text, p.problem
 	FROM wanted_tables w, outbox.table_problems(w.oid, w.shape) p
+	WHERE EXISTS (SELECT 1 FROM pg_namespace n WHERE n.oid = 'outbox'::regnamespace AND n.nspname = 'outbox')
 	UNION ALL
 	SELECT 'error', o.oid::regclass::text, 'no valid primary key'
 	FROM ours o

@@ -64,4 +64,13 @@ set_error(ProcessStatus *report, const char *message)
 	});
 }
 
+void
+forget_errors(ProcessStatus *report)
+{
+	change_status(report, [](ProcessStatus *mine) {
+		memset(mine->troubles, 0, sizeof(mine->troubles));
+		mine->error_at = 0;
+	});
+}
+
 } // namespace outbox

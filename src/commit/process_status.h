@@ -14,6 +14,7 @@ void end_status(ProcessStatus *report);
 int most_failures(const ProcessStatus *report);
 void set_activity(ProcessStatus *report, Activity activity);
 void set_error(ProcessStatus *report, const char *message);
+void forget_errors(ProcessStatus *report);
 // Changes it under the lock.
 template <typename Change>
 void

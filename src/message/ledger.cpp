@@ -25,8 +25,7 @@ state_oid(Call *call, core::Record state)
 	Oid *oid = &call->states[static_cast<int>(state)];
 
 	if (!OidIsValid(*oid))
-		*oid = GetSysCacheOid2(ENUMTYPOIDNAME, Anum_pg_enum_oid,
-							   ObjectIdGetDatum(attempt_state_type(get_namespace_oid("outbox", false))),
+		*oid = GetSysCacheOid2(ENUMTYPOIDNAME, Anum_pg_enum_oid, ObjectIdGetDatum(attempt_state_type(outbox_schema())),
 							   CStringGetDatum(core::name(state)));
 	return *oid;
 }

@@ -3,6 +3,8 @@
 // Guarantees: each pair of partitions is made, or retired, in a separate transaction, under a short
 // lock_timeout, as the tables' owner in a security-restricted context. A database that a restore or a
 // subscription is filling is left alone. Failures are reported, and the worker asks again.
+// When it is asked to end (SIGTERM, or a command that needs exclusive use of the database), it undoes what it is
+// doing and ends without a message.
 //
 // Shape: it is a process of its own because wake-ups and repairs of the worker must not wait for it. With a
 // million messages (313 MB and 73 MB of attempts, all in shared_buffers) a VALIDATE of the DEFAULT partitions
@@ -119,12 +121,41 @@ namespace {
 
 // ---- the process itself
 
+DatabaseSlot *slot_in_use;
 ProcessStatus *report;
+volatile sig_atomic_t asked_to_end;
 
 void
 leave_maintenance(int, Datum)
 {
 	end_status(report);
+}
+
+// Outside of a transaction a cancel would end the process with an ERROR.
+void
+end_soon(SIGNAL_ARGS)
+{
+	asked_to_end = true;
+	if (IsTransactionState())
+		StatementCancelHandler(postgres_signal_arg);
+}
+
+void
+end_if_asked()
+{
+	QueryCancelPending = false; // for a transaction that was over before
+	if (asked_to_end || pg_atomic_read_u32(&slot_in_use->leave) != 0)
+		proc_exit(0);
+}
+
+void
+end_if_dropped()
+{
+	bool dropped = false;
+
+	in_transaction([&] { dropped = find_extension() == Finding::absent; });
+	if (dropped)
+		proc_exit(0);
 }
 
 // trouble: what failed, or nullptr.
@@ -145,10 +176,14 @@ template <typename Body>
 ErrorData *
 as_owner(const Body &body, InUse use = InUse::required)
 {
-	return in_transaction([&] {
+	ErrorData *error;
+
+	end_if_asked();
+	error = in_transaction([&] {
 		Call call;
 
-		if (find_extension() != Finding::present)
+		OUTBOX_STOP_POINT("maintenance_before_work");
+		if (asked_to_end || find_extension() != Finding::present)
 			return;
 		// Keeps the extension from being dropped and created again meanwhile.
 		relation_close(open_parent(messages_shape.name), NoLock);
@@ -158,6 +193,10 @@ as_owner(const Body &body, InUse use = InUse::required)
 		body();
 		end_reading(&call);
 	});
+	if (error != nullptr)
+		end_if_dropped();
+	end_if_asked();
+	return error;
 }
 
 // A lock that is not available is no trouble: old data can wait.
@@ -167,23 +206,13 @@ fault(const ErrorData *error)
 	return error == nullptr || is_lock_wait(error) ? nullptr : error->message;
 }
 
-// Another session needs exclusive use of the database.
-bool
-is_to_go_on(DatabaseSlot *slot)
-{
-	CHECK_FOR_INTERRUPTS();
-	return pg_atomic_read_u32(&slot->leave) == 0;
-}
-
 MadePair
-make_pair_as_owner(DatabaseSlot *slot, int64 after_ms)
+make_pair_as_owner(int64 after_ms)
 {
 	MemoryContext context = CurrentMemoryContext;
 	MadePair pair = {};
 	ErrorData *error;
 
-	if (!is_to_go_on(slot))
-		return pair;
 	error = as_owner([&] {
 		pair = make_next_pair(after_ms);
 		if (pair.action != nullptr)
@@ -195,19 +224,23 @@ make_pair_as_owner(DatabaseSlot *slot, int64 after_ms)
 }
 
 void
-make_missing_pairs(DatabaseSlot *slot)
+make_missing_pairs()
 {
 	Step making = make_step(report, 0, "make partitions", usual_lock_timeout);
 	MadePair last;
 
 	begin_step(&making);
-	last = make_pairs(InOneTransaction::no, [&](int64 after_ms) { return make_pair_as_owner(slot, after_ms); });
-	end_task(&making, last.left ? last.detail : nullptr,
-			 "New messages go to the last partition there is until a later try succeeds.");
+	last = make_pairs(InOneTransaction::no, make_pair_as_owner);
+	// The first time, who stands in the way may be making or dropping the extension.
+	if (last.left && !has_failed(&making))
+		step_delayed(&making);
+	else
+		end_task(&making, last.left ? last.detail : nullptr,
+				 "New messages go to the last partition there is until a later try succeeds.");
 }
 
 void
-retire_pairs(DatabaseSlot *slot)
+retire_pairs()
 {
 	Step retiring = make_step(report, 1, "retire partitions", usual_lock_timeout);
 	MemoryContext context = CurrentMemoryContext;
@@ -216,7 +249,7 @@ retire_pairs(DatabaseSlot *slot)
 	bool more = true;
 
 	begin_step(&retiring);
-	while (more && is_to_go_on(slot))
+	while (more)
 	{
 		ErrorData *error;
 
@@ -237,7 +270,7 @@ retire_pairs(DatabaseSlot *slot)
 }
 
 void
-forget_lapsed_keys(DatabaseSlot *slot)
+forget_lapsed_keys()
 {
 	Step forgetting = make_step(report, 2, "delete keys", usual_lock_timeout);
 	const char *trouble = nullptr;
@@ -245,7 +278,7 @@ forget_lapsed_keys(DatabaseSlot *slot)
 	bool more = true;
 
 	begin_step(&forgetting);
-	while (more && is_to_go_on(slot))
+	while (more)
 	{
 		ErrorData *error;
 
@@ -273,19 +306,17 @@ count_again()
 
 OUTBOX_PROCESS(outbox_maintenance_main)
 {
-	DatabaseSlot *slot;
-
 	connect_process(DatumGetObjectId(argument));
-	slot = database_slot(MyDatabaseId, false);
-	if (slot == nullptr || !begin_status(&slot->maintenance))
+	slot_in_use = database_slot(MyDatabaseId, false);
+	if (slot_in_use == nullptr || !begin_status(&slot_in_use->maintenance))
 		proc_exit(0);
-	report = &slot->maintenance;
+	report = &slot_in_use->maintenance;
+	pqsignal(SIGTERM, end_soon);
 	change_status(report, [](ProcessStatus *mine) { mine->starts++; });
 	before_shmem_exit(leave_maintenance, 0);
-	OUTBOX_STOP_POINT("maintenance_before_work");
-	make_missing_pairs(slot);
-	retire_pairs(slot);
-	forget_lapsed_keys(slot);
+	make_missing_pairs();
+	retire_pairs();
+	forget_lapsed_keys();
 	count_again();
 	proc_exit(0);
 }

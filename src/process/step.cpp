@@ -138,4 +138,11 @@ step_succeeded(Step *step)
 	report_troubles(step->report);
 }
 
+void
+step_delayed(Step *step)
+{
+	set_failures(step, step->trouble->failures + 1);
+	report_troubles(step->report);
+}
+
 } // namespace outbox

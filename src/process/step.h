@@ -55,6 +55,8 @@ void begin_step(const Step *step);
 // sqlstate: 0 = unknown. detail: for the log, or nullptr.
 void step_failed(Step *step, int sqlstate, const char *message, const char *detail);
 void step_succeeded(Step *step);
+// A failure that the next try is likely to end: counted, not told.
+void step_delayed(Step *step);
 
 // Log the beginning of a trouble, once, and its end.
 void begin_trouble(Trouble *trouble, int sqlstate, const char *what, const char *detail);

@@ -377,7 +377,8 @@ void
 forget_extension()
 {
 	forget_queues(MyDatabaseId);
-	change_status(&worker.slot->report, [](ProcessStatus *mine) { memset(mine->troubles, 0, sizeof(mine->troubles)); });
+	forget_errors(&worker.slot->report);
+	forget_errors(&worker.slot->maintenance);
 }
 
 [[noreturn]] void

@@ -4,6 +4,7 @@
 
 #include "rows/known_table.h"
 #include "rows/probe.h"
+#include "server/installed_version.h"
 
 namespace outbox {
 
@@ -214,9 +215,22 @@ open_leaf(Oid parent, const core::Uuid &id, LOCKMODE mode, IdRange *range)
 } // namespace
 
 Oid
+outbox_schema()
+{
+	Oid oid = get_namespace_oid("outbox", true);
+
+	if (OidIsValid(oid))
+		return oid;
+	if (installed_version() == no_version)
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_SCHEMA), errmsg("schema \"outbox\" does not exist")));
+	ereport(ERROR, (errcode(ERRCODE_UNDEFINED_SCHEMA), errmsg("schema \"outbox\" of the extension has another name"),
+					errhint("Rename it back to outbox.")));
+}
+
+Oid
 relation_oid(const char *name)
 {
-	Oid oid = get_relname_relid(name, get_namespace_oid("outbox", false));
+	Oid oid = get_relname_relid(name, outbox_schema());
 
 	if (!OidIsValid(oid))
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation outbox.%s is missing", name)));

@@ -128,6 +128,9 @@ transform(ParseState *state, Node *raw)
 	foreach (cell, call->args)
 		args = lappend(args, transformExpr(state, static_cast<Node *>(lfirst(cell)), EXPR_KIND_CHECK_CONSTRAINT));
 	function = own_function(call, args);
+	// It is gone: no index has this form.
+	if (!OidIsValid(function))
+		return reinterpret_cast<Node *>(makeNullConst(TEXTOID, -1, InvalidOid));
 	return reinterpret_cast<Node *>(
 		makeFuncExpr(function, get_func_rettype(function), args, InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL));
 }

@@ -318,6 +318,19 @@ is_kept_by_default(const Range *range)
 	return default_holds(messages_shape, range) || default_holds(attempts_shape, range);
 }
 
+// With the function in which it happened, if that is a user's: an event trigger's.
+const char *
+reason(const ErrorData *error)
+{
+	const char *line = error->context != nullptr ? strstr(error->context, " function ") : nullptr;
+
+	if (line == nullptr)
+		return error->message;
+	while (line > error->context && line[-1] != '\n')
+		line--;
+	return psprintf("%s, in %.*s", error->message, static_cast<int>(strcspn(line, "\n")), line);
+}
+
 } // namespace
 
 MadePair
@@ -346,7 +359,7 @@ make_next_pair(int64 after_ms)
 		SPI_finish();
 	});
 	if (error != nullptr)
-		return {"partition left for later", name, error->message, true, false, gap.to_ms};
+		return {"partition left for later", name, reason(error), true, false, gap.to_ms};
 	if (unfinished)
 		return {"partition prepared",
 				name,
