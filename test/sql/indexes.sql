@@ -140,6 +140,26 @@ SELECT * FROM t.with_index('ALTER INDEX outbox.pending_due SET (fillfactor = 50)
 SELECT * FROM t.with_index('CREATE INDEX pending_copy ON outbox.pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at))); DROP INDEX outbox.pending_due');
 SELECT * FROM t.index('attempts_default_one_terminal_per_outbox', 'attempts_default USING btree (outbox_id) WHERE (state = ANY (ARRAY[''DISPATCHED''::outbox.attempt_state, ''FAILED''::outbox.attempt_state]))', 'UNIQUE');
 
+-- An index that the catalog calls ours, whose entries lie at other places (damaged, that is): it may
+-- hide rows, but the row decides what is due and which lease has expired.
+CREATE FUNCTION t.misled(own regclass, other text, call text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	said text;
+BEGIN
+	EXECUTE 'CREATE INDEX other ON outbox.pending ' || other;
+	UPDATE pg_class c SET relfilenode = pg_relation_filenode(CASE c.oid WHEN own THEN 'outbox.other'::regclass ELSE own END)
+	WHERE c.oid IN (own, 'outbox.other'::regclass);
+	EXECUTE call INTO said;
+	RAISE EXCEPTION USING ERRCODE = 'UNDO0';
+EXCEPTION WHEN SQLSTATE 'UNDO0' THEN
+	RETURN said;
+END
+$$;
+SELECT t.misled('outbox.pending_due', '(queue, priority DESC, next_attempt_at)',
+	$$SELECT string_agg(event_type, ' ' ORDER BY event_type) FROM outbox.claim('v', 10, queues => '{n}')$$);
+SELECT t.misled('outbox.pending_lease', '(created_at, claimed_by) WHERE claimed_by IS NOT NULL',
+	$$SELECT string_agg(m.event_type, ' ' ORDER BY m.event_type) FROM outbox.repair_expired_leases() r JOIN outbox.messages m USING (outbox_id)$$);
+
 -- Whatever the settings for printing and for names are.
 SET quote_all_identifiers = on;
 SET intervalstyle = 'sql_standard';
