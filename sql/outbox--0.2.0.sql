@@ -115,11 +115,12 @@ CREATE TABLE outbox.queues (
 	CONSTRAINT queues_backoff CHECK (backoff_base >= interval '0' AND backoff_cap >= interval '0'),
 	CONSTRAINT queues_jitter CHECK (backoff_jitter BETWEEN 0 AND 1),
 	CONSTRAINT queues_repair_delay CHECK (repair_delay >= interval '0'),
-	CONSTRAINT queues_ordering CHECK (ordering IN ('none', 'numbered')),
+	CONSTRAINT queues_ordering CHECK (ordering IN ('none', 'numbered', 'fifo')),
+	CONSTRAINT queues_on_dead_head CHECK (on_dead_head IN ('continue', 'block')),
 	CONSTRAINT queues_validator CHECK (validator <> '' AND (validator IS NULL) = (validator_owner IS NULL)),
 	CONSTRAINT queues_payload_kind CHECK (payload_kind IN ('object', 'any')),
 	CONSTRAINT queues_max_releases CHECK (max_releases >= 0),
-	CONSTRAINT queues_not_yet CHECK (on_dead_head = 'continue' AND max_in_flight IS NULL)
+	CONSTRAINT queues_not_yet CHECK (max_in_flight IS NULL)
 );
 COMMENT ON TABLE outbox.queues IS 'The queues and their policies. Changed by create_queue, alter_queue, drop_queue, pause and resume.';
 COMMENT ON COLUMN outbox.queues.queue IS 'name, 1 to 63 bytes; names that differ in case are different queues';
@@ -129,8 +130,8 @@ COMMENT ON COLUMN outbox.queues.backoff_base IS 'delay before the second attempt
 COMMENT ON COLUMN outbox.queues.backoff_cap IS 'no delay is longer than this';
 COMMENT ON COLUMN outbox.queues.backoff_jitter IS 'share of the delay, 0 to 1, that may be taken off, as a pure function of message and attempt';
 COMMENT ON COLUMN outbox.queues.repair_delay IS 'delay before a message whose lease was lost is due again; 0 = it keeps its place in the order of due messages';
-COMMENT ON COLUMN outbox.queues.ordering IS 'none: partition_key is only carried along; numbered: messages of a key carry 1, 2, 3 and so on in commit order';
-COMMENT ON COLUMN outbox.queues.on_dead_head IS 'reserved: only continue in this version';
+COMMENT ON COLUMN outbox.queues.ordering IS 'none: partition_key is only carried along; numbered: messages of a key carry 1, 2, 3 and so on in commit order; fifo: they are numbered, and leased strictly in that order';
+COMMENT ON COLUMN outbox.queues.on_dead_head IS 'what a message that ends as FAILED does to those behind it in a fifo queue; continue: they go on; block: they wait for unblock or replay';
 COMMENT ON COLUMN outbox.queues.validator IS 'qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each message: the returned text refuses it, NULL accepts it; NULL here = no validator';
 COMMENT ON COLUMN outbox.queues.paused IS 'true: nothing of this queue is claimed';
 COMMENT ON COLUMN outbox.queues.max_in_flight IS 'reserved: NULL in this version';
@@ -147,6 +148,7 @@ COMMENT ON CONSTRAINT queues_backoff ON outbox.queues IS 'delays are not negativ
 COMMENT ON CONSTRAINT queues_jitter ON outbox.queues IS 'jitter is between 0 and 1';
 COMMENT ON CONSTRAINT queues_repair_delay ON outbox.queues IS 'delays are not negative';
 COMMENT ON CONSTRAINT queues_ordering ON outbox.queues IS 'the orderings this version knows';
+COMMENT ON CONSTRAINT queues_on_dead_head ON outbox.queues IS 'the choices this version knows';
 COMMENT ON CONSTRAINT queues_validator ON outbox.queues IS 'none is NULL; one has the owner it was set for';
 COMMENT ON CONSTRAINT queues_payload_kind ON outbox.queues IS 'the kinds this version knows';
 COMMENT ON CONSTRAINT queues_max_releases ON outbox.queues IS 'with 0 each release counts as a try';
@@ -278,16 +280,19 @@ CREATE TABLE outbox.pending (
 	lease_token uuid,
 	lease_expires_at timestamptz,
 	release_count integer NOT NULL DEFAULT 0,
+	held_back boolean NOT NULL DEFAULT false,
 	CONSTRAINT pending_pkey PRIMARY KEY (outbox_id),
 	CONSTRAINT pending_lease_is_whole CHECK (pg_catalog.num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) IN (0, 4)),
 	CONSTRAINT pending_priority CHECK (priority BETWEEN 0 AND 15),
 	CONSTRAINT pending_release_count CHECK (release_count >= 0),
 	CONSTRAINT pending_times_are_finite CHECK (pg_catalog.isfinite(next_attempt_at) AND pg_catalog.isfinite(created_at)
-		AND pg_catalog.isfinite(claimed_at) AND pg_catalog.isfinite(lease_expires_at))
+		AND pg_catalog.isfinite(claimed_at) AND pg_catalog.isfinite(lease_expires_at)),
+	CONSTRAINT pending_held_back_has_number CHECK (NOT held_back OR sequence_id IS NOT NULL)
 -- Room on its page for the leased version of each row: it need not look for another page, WAL
 -- says only what changed, and the version that it leaves behind is pruned where the claim is.
 ) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX pending_due ON outbox.pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at)));
+CREATE INDEX pending_due ON outbox.pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at))) WHERE NOT held_back;
+CREATE INDEX pending_held_back ON outbox.pending (queue) WHERE held_back;
 -- One of these columns is set when all are: so that a query finds the index by whichever it names.
 CREATE INDEX pending_lease ON outbox.pending (lease_expires_at, claimed_by)
 	WHERE claimed_by IS NOT NULL OR claimed_at IS NOT NULL OR lease_expires_at IS NOT NULL;
@@ -308,13 +313,16 @@ COMMENT ON COLUMN outbox.pending.claimed_at IS 'lease: since when';
 COMMENT ON COLUMN outbox.pending.lease_token IS 'lease: the fencing token that completion must show';
 COMMENT ON COLUMN outbox.pending.lease_expires_at IS 'lease: until when; afterwards it is void';
 COMMENT ON COLUMN outbox.pending.release_count IS 'how often it was released untried, since a release last counted as a try';
+COMMENT ON COLUMN outbox.pending.held_back IS 'it is in a fifo queue, and an earlier message of its partition_key has not ended: it is leased only together with that';
 COMMENT ON CONSTRAINT pending_pkey ON outbox.pending IS 'a message is pending once';
 COMMENT ON INDEX outbox.pending_pkey IS 'a message is pending once';
 COMMENT ON CONSTRAINT pending_lease_is_whole ON outbox.pending IS 'the four lease columns are all NULL or all set';
 COMMENT ON CONSTRAINT pending_priority ON outbox.pending IS 'priorities are between 0 and 15';
 COMMENT ON CONSTRAINT pending_release_count ON outbox.pending IS 'releases count from 0';
 COMMENT ON CONSTRAINT pending_times_are_finite ON outbox.pending IS 'times are finite';
-COMMENT ON INDEX outbox.pending_due IS 'the order of claims: a row stands where it becomes claimable, so rows leased by others are not at the head';
+COMMENT ON CONSTRAINT pending_held_back_has_number ON outbox.pending IS 'only an ordered message is behind another';
+COMMENT ON INDEX outbox.pending_due IS 'the order of claims: a row stands where it becomes claimable, so rows leased by others are not at the head; of an ordered key only the head';
+COMMENT ON INDEX outbox.pending_held_back IS 'counts the messages of a queue that are behind others';
 COMMENT ON INDEX outbox.pending_lease IS 'finds expired leases, and one worker''s leases, without reading pending';
 COMMENT ON INDEX outbox.pending_key_sequence IS 'two pending messages never share (queue, partition_key, sequence_id)';
 
@@ -349,6 +357,35 @@ COMMENT ON COLUMN outbox.key_numbers.partition_key IS 'the partition key';
 COMMENT ON COLUMN outbox.key_numbers.outbox_id IS 'the message that carries it';
 COMMENT ON CONSTRAINT key_numbers_pkey ON outbox.key_numbers IS 'a number is taken once a key';
 COMMENT ON INDEX outbox.key_numbers_pkey IS 'a number is taken once a key';
+
+CREATE TABLE outbox.key_marks (
+	mark_id uuid NOT NULL,
+	digest bytea NOT NULL,
+	queue text COLLATE "C" NOT NULL,
+	partition_key text NOT NULL,
+	kind text COLLATE "C" NOT NULL,
+	sequence_id bigint NOT NULL,
+	outbox_id uuid,
+	created_at timestamptz NOT NULL,
+	CONSTRAINT key_marks_pkey PRIMARY KEY (mark_id),
+	CONSTRAINT key_marks_kind CHECK (kind IN ('drained', 'gap', 'blocked'))
+);
+CREATE INDEX key_marks_key ON outbox.key_marks (queue, digest);
+CREATE INDEX key_marks_open ON outbox.key_marks (queue, digest) WHERE kind <> 'blocked';
+COMMENT ON TABLE outbox.key_marks IS 'What is known of keys of fifo queues beyond their pending messages: which are blocked by a dead head, and for a moment, which may have to go on. The functions write and remove it.';
+COMMENT ON COLUMN outbox.key_marks.mark_id IS 'a random id';
+COMMENT ON COLUMN outbox.key_marks.digest IS 'outbox.key_digest(queue, partition_key)';
+COMMENT ON COLUMN outbox.key_marks.queue IS 'the queue';
+COMMENT ON COLUMN outbox.key_marks.partition_key IS 'the partition key';
+COMMENT ON COLUMN outbox.key_marks.kind IS 'drained: a message was enqueued while the one before it ended, and the key may have to go on; gap: a message was ended before those in front of it; blocked: a dead head holds the key';
+COMMENT ON COLUMN outbox.key_marks.sequence_id IS 'the number of that message; drained: all numbers up to it have ended, if it has';
+COMMENT ON COLUMN outbox.key_marks.outbox_id IS 'that message';
+COMMENT ON COLUMN outbox.key_marks.created_at IS 'since when';
+COMMENT ON CONSTRAINT key_marks_pkey ON outbox.key_marks IS 'transactions leave marks without waiting for one another';
+COMMENT ON INDEX outbox.key_marks_pkey IS 'transactions leave marks without waiting for one another';
+COMMENT ON CONSTRAINT key_marks_kind ON outbox.key_marks IS 'the kinds this version knows';
+COMMENT ON INDEX outbox.key_marks_key IS 'finds the marks of a key';
+COMMENT ON INDEX outbox.key_marks_open IS 'finds the marks that are to be settled';
 
 CREATE TABLE outbox.replays (
 	outbox_id uuid NOT NULL,
@@ -471,6 +508,7 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.attempts_default', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.pending', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.idempotency_keys', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.key_numbers', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.key_marks', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.replays', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.dead', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.retired_numbers', '');
@@ -622,7 +660,7 @@ CREATE FUNCTION outbox.create_queue(queue text, max_attempts integer DEFAULT 20,
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_create_queue';
 COMMENT ON FUNCTION outbox.create_queue IS
 $$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts, max_releases: NULL = no ceiling. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each enqueue into the queue, but not a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again.
-Errors: 42710 it exists; 22004 and 22023 bad arguments; 0A000 ordering fifo, on_dead_head block and max_in_flight in this version; 42883 and 42501 a validator that does not exist, or that the caller does not own. Locks and cost: one row.$$;
+Errors: 42710 it exists; 22004 and 22023 bad arguments; 0A000 max_in_flight in this version; 42883 and 42501 a validator that does not exist, or that the caller does not own. Locks and cost: one row.$$;
 
 CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, lease interval DEFAULT NULL,
 	backoff_base interval DEFAULT NULL, backoff_cap interval DEFAULT NULL, backoff_jitter real DEFAULT NULL,
@@ -631,8 +669,8 @@ CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, 
 	max_releases integer DEFAULT -1)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_alter_queue';
 COMMENT ON FUNCTION outbox.alter_queue IS
-$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts, max_releases: -1 keeps, NULL = no ceiling. validator: the empty string removes it.
-Errors: P7004 unknown queue; 22004, 22023, 0A000, 42883 and 42501 as create_queue. Locks: waits for another change of the same queue. Cost: one row.$$;
+$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts, max_releases: -1 keeps, NULL = no ceiling. validator: the empty string removes it. ordering: to and from fifo only while the queue holds no pending message, committed or not yet. on_dead_head: keys that are blocked stay so.
+Errors: P7004 unknown queue; 55006 ordering while messages are pending; 22004, 22023, 0A000, 42883 and 42501 as create_queue. Locks: waits for another change of the same queue. Cost: one row.$$;
 
 CREATE FUNCTION outbox.drop_queue(queue text)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_drop_queue';
@@ -661,6 +699,13 @@ $$Ends a pending message: appends FAILED / CANCELLED with the reason and returns
 reason: kept as error_message, not empty. force: also when a worker holds a live lease, who then gets P7002.
 Errors: P7005 not pending; 55006 a live lease and no force; P7001; 22004 and 22023 bad arguments. Locks: waits for the pending row. Cost: as complete.$$;
 
+CREATE FUNCTION outbox.unblock(queue text, partition_key text)
+RETURNS uuid LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_unblock';
+COMMENT ON FUNCTION outbox.unblock(text, text) IS
+$$Lets a key of a fifo queue go on that its dead head blocks (on_dead_head = 'block'), and returns that message. It stays a dead letter. To deliver it before those behind it, replay it instead.
+queue, partition_key: as shown in outbox.blocked_keys.
+Errors: P7004 unknown queue; P7005 no dead head blocks the key; 22004; 22023 an empty partition_key. Locks: waits for another unblock or a replay that ends the block. Cost: as complete.$$;
+
 CREATE FUNCTION outbox.break_lease(outbox_id uuid, reason text)
 RETURNS integer LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_break_lease';
 COMMENT ON FUNCTION outbox.break_lease(uuid, text) IS
@@ -678,7 +723,7 @@ Errors: P7005 not pending; 55006 leased; 22004 and 22023 bad arguments. Locks: w
 CREATE FUNCTION outbox.replay(outbox_id uuid, deliver_at timestamptz DEFAULT NULL)
 RETURNS uuid LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_replay';
 COMMENT ON FUNCTION outbox.replay(uuid, timestamptz) IS
-$$Makes a dead letter a new message, at most once, and returns the new outbox_id: same event_id, payload or payload_bytes, content_type, headers and routing, not the idempotency key; replay_of names the dead letter.
+$$Makes a dead letter a new message, at most once, and returns the new outbox_id: same event_id, payload or payload_bytes, content_type, headers and routing, not the idempotency key; replay_of names the dead letter. In a numbered or fifo queue it gets its key's next number; but if the dead letter blocks its key, its own number and its place.
 deliver_at: not claimed before; NULL = now.
 Errors: P7005 no dead letter, or replayed before (DETAIL: as what); P7004 its queue is gone; 22004. Locks: waits for an open replay of the same message. Cost: as enqueue.$$;
 
@@ -804,6 +849,7 @@ CREATE VIEW outbox.operational_status AS
 		CASE
 			WHEN p.lease_expires_at > p.now THEN 'leased'
 			WHEN p.lease_expires_at IS NOT NULL THEN 'expired'
+			WHEN p.held_back THEN 'waiting'
 			WHEN p.next_attempt_at > p.now THEN 'scheduled'
 			ELSE 'due'
 		END AS state,
@@ -815,10 +861,10 @@ CREATE VIEW outbox.operational_status AS
 		(p.a).error_code AS last_error_code, (p.a).error_message AS last_error_message, (p.a).created_at AS last_attempt_at
 	FROM (
 		SELECT p.outbox_id, p.queue, p.priority, p.partition_key, p.sequence_id, p.attempt_count, p.max_attempts, p.release_count,
-			p.next_attempt_at, p.created_at, p.claimed_by, p.claimed_at, p.lease_expires_at, pg_catalog.clock_timestamp() AS now,
+			p.next_attempt_at, p.created_at, p.claimed_by, p.claimed_at, p.lease_expires_at, p.held_back, pg_catalog.clock_timestamp() AS now,
 			outbox.last_attempt(p.outbox_id) AS a
 		FROM outbox.pending p) p;
-COMMENT ON VIEW outbox.operational_status IS 'One row for each pending message: derived state (due, scheduled, leased, expired), its lease, its schedule and its last attempt. Costs one look-up a row read if a column of the last attempt is asked for: filter it.';
+COMMENT ON VIEW outbox.operational_status IS 'One row for each pending message: derived state (due, scheduled, leased, expired, waiting), its lease, its schedule and its last attempt. Costs one look-up a row read if a column of the last attempt is asked for: filter it.';
 COMMENT ON COLUMN outbox.operational_status.outbox_id IS 'the message';
 COMMENT ON COLUMN outbox.operational_status.queue IS 'its queue';
 COMMENT ON COLUMN outbox.operational_status.priority IS '0 to 15, higher first';
@@ -843,7 +889,7 @@ COMMENT ON COLUMN outbox.operational_status.last_attempt_at IS 'when it was reco
 
 CREATE FUNCTION outbox.queue_status(queue text)
 RETURNS TABLE (pending_count bigint, due_unleased_count bigint, leased_count bigint, expired_lease_count bigint,
-	scheduled_count bigint, dead_count bigint, oldest_due_age_seconds double precision,
+	scheduled_count bigint, waiting_count bigint, dead_count bigint, oldest_due_age_seconds double precision,
 	oldest_pending_age_seconds double precision, counts text, counted_at timestamptz)
 LANGUAGE c VOLATILE STRICT PARALLEL RESTRICTED ROWS 1 AS 'MODULE_PATHNAME', 'outbox_queue_status';
 COMMENT ON FUNCTION outbox.queue_status(text) IS
@@ -852,7 +898,7 @@ queue: its name; one that does not exist holds nothing. Errors: 55000 an index o
 
 CREATE VIEW outbox.status AS
 	SELECT q.queue, q.paused, s.pending_count, s.due_unleased_count, s.leased_count, s.expired_lease_count, s.scheduled_count,
-		s.dead_count, s.oldest_due_age_seconds, s.oldest_pending_age_seconds, s.counts, s.counted_at
+		s.waiting_count, s.dead_count, s.oldest_due_age_seconds, s.oldest_pending_age_seconds, s.counts, s.counted_at
 	FROM outbox.queues q CROSS JOIN LATERAL outbox.queue_status(q.queue) s;
 COMMENT ON VIEW outbox.status IS 'One row for each queue: what is pending, by state, and the dead letters. Reads at most outbox.count_limit entries of a queue for each question, and of many queues no more than of five; counts says what the numbers are where a queue has more.';
 COMMENT ON COLUMN outbox.status.queue IS 'the queue';
@@ -862,11 +908,48 @@ COMMENT ON COLUMN outbox.status.due_unleased_count IS 'claimable now';
 COMMENT ON COLUMN outbox.status.leased_count IS 'held by a worker';
 COMMENT ON COLUMN outbox.status.expired_lease_count IS 'held by a worker that lost its lease';
 COMMENT ON COLUMN outbox.status.scheduled_count IS 'due later';
+COMMENT ON COLUMN outbox.status.waiting_count IS 'behind an earlier message of their partition_key, which has not ended, in a fifo queue';
 COMMENT ON COLUMN outbox.status.dead_count IS 'ended as FAILED, neither replayed nor acknowledged';
 COMMENT ON COLUMN outbox.status.oldest_due_age_seconds IS 'how long the oldest claimable message has been due; NULL = none';
 COMMENT ON COLUMN outbox.status.oldest_pending_age_seconds IS 'age of the oldest pending message, where counts is not exact the oldest that was read; NULL = none';
 COMMENT ON COLUMN outbox.status.counts IS 'exact: all was read. kept: more than outbox.count_limit; totals are those that commits keep since the worker counted, and how they divide into due and scheduled may be as of counted_at. at least: more than outbox.count_limit, and no totals are known';
 COMMENT ON COLUMN outbox.status.counted_at IS 'when the worker counted the queue last; NULL = not yet, or the library is not preloaded';
+
+CREATE VIEW outbox.blocked_keys AS
+	SELECT k.queue, k.partition_key, coalesce(k.blocked_by, h.outbox_id) AS outbox_id, coalesce(k.blocked_number, h.sequence_id) AS sequence_id,
+		CASE
+			WHEN k.blocked_by IS NOT NULL THEN 'dead'
+			WHEN h.outbox_id IS NULL THEN 'settling'
+			WHEN h.lease_expires_at > k.now THEN 'leased'
+			WHEN h.lease_expires_at IS NOT NULL THEN 'expired'
+			WHEN h.next_attempt_at <= k.now THEN 'due'
+			WHEN h.attempt_count > 0 THEN 'retry'
+			ELSE 'scheduled'
+		END AS reason,
+		CASE
+			WHEN k.blocked_by IS NOT NULL THEN k.blocked_since
+			WHEN h.lease_expires_at IS NOT NULL THEN h.claimed_at
+			WHEN h.next_attempt_at <= k.now THEN h.next_attempt_at
+			ELSE h.created_at
+		END AS since,
+		k.behind
+	FROM (
+		SELECT coalesce(w.queue, m.queue) AS queue, coalesce(w.partition_key, m.partition_key) AS partition_key,
+			m.outbox_id AS blocked_by, m.sequence_id AS blocked_number, m.created_at AS blocked_since, coalesce(w.behind, 0) AS behind,
+			pg_catalog.clock_timestamp() AS now
+		FROM (
+			SELECT p.queue, p.partition_key, count(*) AS behind
+			FROM outbox.pending p WHERE p.held_back AND p.lease_expires_at IS NULL GROUP BY p.queue, p.partition_key) w
+		FULL JOIN (SELECT * FROM outbox.key_marks b WHERE b.kind = 'blocked') m ON m.queue = w.queue AND m.partition_key = w.partition_key) k
+	LEFT JOIN outbox.pending h ON h.queue = k.queue AND h.partition_key = k.partition_key AND NOT h.held_back;
+COMMENT ON VIEW outbox.blocked_keys IS 'One row for each key of a fifo queue in which messages wait: on which message, why, and how many. Reads all messages that wait, and the heads of their queues.';
+COMMENT ON COLUMN outbox.blocked_keys.queue IS 'the queue';
+COMMENT ON COLUMN outbox.blocked_keys.partition_key IS 'the key';
+COMMENT ON COLUMN outbox.blocked_keys.outbox_id IS 'the message that the others wait for; NULL = the next one becomes the head in a moment';
+COMMENT ON COLUMN outbox.blocked_keys.sequence_id IS 'its number';
+COMMENT ON COLUMN outbox.blocked_keys.reason IS 'dead: it ended as FAILED, and the queue blocks (see unblock and replay); leased; expired: its lease is, and it is repaired soon; due; retry: its next attempt is due later; scheduled: it is due later; settling: the next one becomes the head in a moment';
+COMMENT ON COLUMN outbox.blocked_keys.since IS 'since when: it died, was leased, was due, or was enqueued';
+COMMENT ON COLUMN outbox.blocked_keys.behind IS 'messages that wait behind it';
 
 ---------------------------------------------------------------- what the server counts, and its background workers
 
@@ -989,6 +1072,7 @@ BEGIN ATOMIC
 			('pending_leased', 'gauge', 'Pending messages that a worker holds under a live lease.', ARRAY[c.l || c.leased_count]),
 			('pending_expired', 'gauge', 'Pending messages whose lease has expired and was not yet repaired.', ARRAY[c.l || c.expired_lease_count]),
 			('pending_scheduled', 'gauge', 'Pending messages that are due later: delayed, or waiting for the next try.', ARRAY[c.l || c.scheduled_count]),
+			('pending_waiting', 'gauge', 'Pending messages behind an earlier message of their partition key, in a fifo queue.', ARRAY[c.l || c.waiting_count]),
 			('dead_letters', 'gauge', 'Messages that ended as FAILED and were neither replayed nor acknowledged.', ARRAY[c.l || c.dead_count]),
 			('counts_exact', 'gauge', '1 when the gauges of the queue were counted, 0 when it holds too many: see outbox.status.', ARRAY[c.l || (c.counts = 'exact')::integer]),
 			('oldest_pending_age_seconds', 'gauge', 'Age of the oldest pending message; 0 when there is none.',
@@ -1146,7 +1230,7 @@ BEGIN ATOMIC
 		SELECT c.oid, c.relname::text
 		FROM pg_class c
 		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r'
-			AND c.relname IN ('queues', 'pending', 'idempotency_keys', 'key_numbers', 'replays', 'dead', 'retired_numbers')
+			AND c.relname IN ('queues', 'pending', 'idempotency_keys', 'key_numbers', 'key_marks', 'replays', 'dead', 'retired_numbers')
 	), grants(object, owner, acl, is_core) AS (
 		SELECT o.oid::regclass::text, o.relowner, o.relacl, o.is_core FROM ours o
 		UNION ALL
@@ -1363,7 +1447,7 @@ GRANT EXECUTE ON FUNCTION
 	outbox.create_queue,
 	outbox.alter_queue,
 	outbox.drop_queue(text), outbox.pause(text), outbox.resume(text), outbox.take_number(text, text),
-	outbox.cancel(uuid, text, boolean), outbox.break_lease(uuid, text), outbox.reschedule(uuid, timestamptz, integer),
+	outbox.cancel(uuid, text, boolean), outbox.unblock(text, text), outbox.break_lease(uuid, text), outbox.reschedule(uuid, timestamptz, integer),
 	outbox.replay(uuid, timestamptz), outbox.acknowledge_dead(uuid, text),
 	outbox.backoff(text, integer, uuid), outbox.maintain(), outbox.set_retention(interval, interval, text), outbox.state_diagram(), outbox.check(boolean), outbox.reset_stats(),
 	outbox.restore_pending()
@@ -1375,9 +1459,9 @@ TO outbox_operator, outbox_readonly, outbox_auditor;
 -- A view's functions are called with the rights of its reader. Without USAGE on the schema a member
 -- calls these in views alone, which decide what they are asked.
 GRANT EXECUTE ON FUNCTION outbox.queue_status(text), outbox.message_facts(uuid), outbox.last_attempt(uuid) TO outbox_lookup;
-GRANT SELECT ON outbox.status, outbox.operational_status, outbox.dead_letters, outbox.stats, outbox.workers
+GRANT SELECT ON outbox.status, outbox.operational_status, outbox.dead_letters, outbox.blocked_keys, outbox.stats, outbox.workers
 TO outbox_operator, outbox_readonly, outbox_auditor;
-GRANT SELECT ON outbox.queues, outbox.messages, outbox.pending, outbox.attempts, outbox.dead, outbox.retention
+GRANT SELECT ON outbox.queues, outbox.messages, outbox.pending, outbox.attempts, outbox.dead, outbox.key_marks, outbox.retention
 TO outbox_operator, outbox_readonly, outbox_auditor;
 
 ---------------------------------------------------------------- the first partitions

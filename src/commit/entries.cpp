@@ -53,9 +53,9 @@ entries_of(const text *queue)
 
 // Without the CHECK on priorities, which a user may drop, a row may have any.
 bool
-has_floor(int priority)
+has_floor(const Entry &entry)
 {
-	return shared != nullptr && priority >= 0 && priority < priorities;
+	return shared != nullptr && !entry.held_back && entry.priority >= 0 && entry.priority < priorities;
 }
 
 void
@@ -135,7 +135,7 @@ lease_floor()
 void
 remember_made(const Entry &entry)
 {
-	if (has_floor(entry.priority))
+	if (has_floor(entry))
 		note_least(&entries_of(entry.queue)->made[entry.priority], claimable_at(entry));
 	if (entry.leased)
 		note_least(&lease_made, entry.lease_expires_at);
@@ -144,7 +144,7 @@ remember_made(const Entry &entry)
 void
 remember_removed(const Entry &entry)
 {
-	if (has_floor(entry.priority))
+	if (has_floor(entry))
 		note_least(&entries_of(entry.queue)->removed[entry.priority], claimable_at(entry));
 	if (entry.leased)
 		note_least(&lease_removed, entry.lease_expires_at);

@@ -17,6 +17,7 @@ struct Entry {
 	TimestampTz next_attempt_at;
 	bool leased;
 	TimestampTz lease_expires_at; // when leased
+	bool held_back;               // not in the index pending_due
 };
 
 // Where a row stands in the index pending_due.

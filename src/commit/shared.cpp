@@ -48,6 +48,7 @@ init_database(DatabaseSlot *slot)
 	pg_atomic_init_u64(&slot->sleeps_until, 0);
 	pg_atomic_init_u64(&slot->look_at, static_cast<uint64>(DT_NOEND));
 	pg_atomic_init_u64(&slot->expires_at, static_cast<uint64>(DT_NOEND));
+	pg_atomic_init_u64(&slot->settle_at, static_cast<uint64>(DT_NOEND));
 	reset_floor(&slot->lease_floor);
 	memset(&slot->report, 0, sizeof(slot->report));
 	memset(&slot->maintenance, 0, sizeof(slot->maintenance));
@@ -74,6 +75,7 @@ init_queue(QueueSlot *slot)
 	pg_atomic_init_u64(&slot->woken_at, 0);
 	pg_atomic_init_u64(&slot->due_at, static_cast<uint64>(DT_NOEND));
 	pg_atomic_init_u32(&slot->dropped, 0);
+	pg_atomic_init_u32(&slot->marked, 1); // until it is found that it has none
 	each_counter(slot, [](pg_atomic_uint64 *counter) { pg_atomic_init_u64(counter, 0); });
 	slot->reset_at = 0;
 	for (pg_atomic_uint64 &count : slot->kept)

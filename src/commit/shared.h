@@ -40,8 +40,8 @@ enum class Counter {
 constexpr int counters = static_cast<int>(Counter::latency_sum_ms) + 1;
 
 // What a queue holds, kept up to date by each commit once it was counted (upkeep/recount.h).
-enum class Kept { pending, leased, dead };
-constexpr int kept_counts = static_cast<int>(Kept::dead) + 1;
+enum class Kept { pending, leased, dead, waiting };
+constexpr int kept_counts = static_cast<int>(Kept::waiting) + 1;
 
 // Upper bounds of the buckets; one more holds what is above.
 constexpr int64 latency_bounds_ms[] = {5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000};
@@ -68,7 +68,7 @@ struct Trouble {
 	int failures; // in a row, of the process that lives
 	bool told;    // the log knows
 };
-constexpr int most_troubles = 5;
+constexpr int most_troubles = 6;
 
 // The status of a background process. Only the process writes it; others read it under the lock.
 struct ProcessStatus {
@@ -93,7 +93,8 @@ struct QueueSlot {
 	pg_atomic_uint64 woken_at;   // when wake was set
 	pg_atomic_uint64 due_at;     // the earliest that was announced since the worker took it
 	pg_atomic_uint32 dropped;
-	Oid database; // InvalidOid = free; this and the name change under the lock
+	pg_atomic_uint32 marked; // outbox.key_marks may hold marks of it that are to be settled
+	Oid database;            // InvalidOid = free; this and the name change under the lock
 	uint32 hash;
 	char name[NAMEDATALEN];
 	pg_atomic_uint64 counts[counters];
@@ -118,6 +119,7 @@ struct DatabaseSlot {
 	pg_atomic_uint64 sleeps_until; // when the worker wakes
 	pg_atomic_uint64 look_at;      // when the worker looks through all queues
 	pg_atomic_uint64 expires_at;   // the earliest lease expiry that was announced
+	pg_atomic_uint64 settle_at;    // marks are to be settled from then on
 	Floor lease_floor;             // of the index pending_lease
 	ProcessStatus report;
 	ProcessStatus maintenance;

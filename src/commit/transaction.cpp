@@ -19,6 +19,8 @@ struct Note {
 	TimestampTz due_later; // the earliest that was not due when it was noted
 	bool dropped;          // the queue, at some time
 	bool made_again;       // after that
+	bool turn_passed;      // a key may have to go on
+	bool marked;           // and a mark says which
 	int64 counts[counters];
 	int latency[latency_buckets];
 	int64 kept[kept_counts]; // changes of these counts
@@ -47,6 +49,8 @@ merge(Note *to, const Note *from)
 	to->due_later = Min(to->due_later, from->due_later);
 	to->made_again = from->dropped ? from->made_again : to->made_again || from->made_again;
 	to->dropped |= from->dropped;
+	to->turn_passed |= from->turn_passed;
+	to->marked |= from->marked;
 	for (int i = 0; i < counters; i++)
 		to->counts[i] += from->counts[i];
 	for (int i = 0; i < latency_buckets; i++)
@@ -243,6 +247,10 @@ tell_worker_of(const Note *note, TimestampTz now)
 			raise_flag(slot);
 		// The flag covers what has fallen due since.
 		announce_to_worker(&slot->due_at, note->due_later <= now ? now + 1 : note->due_later);
+		if (note->marked)
+			pg_atomic_write_u32(&slot->marked, 1);
+		if (note->turn_passed && pg_atomic_read_u32(&slot->marked) != 0)
+			announce_to_worker(&notes.database->settle_at, now);
 		if (note->dropped && !note->made_again)
 			pg_atomic_write_u32(&slot->dropped, 1);
 		// If the slot has passed to another queue, the flag may be lost.
@@ -360,16 +368,24 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId, SubTransactionId, 
 }
 
 void
-note_kept(const text *queue, int pending, int leased, int dead)
+note_kept(const text *queue, Kept what, int more)
 {
 	Note *note;
 
 	if (shared == nullptr)
 		return;
 	note = note_of(queue);
-	note->kept[static_cast<int>(Kept::pending)] += pending;
-	note->kept[static_cast<int>(Kept::leased)] += leased;
-	note->kept[static_cast<int>(Kept::dead)] += dead;
+	note->kept[static_cast<int>(what)] += more;
+}
+
+void
+note_kept_entry(const Entry &entry, int more)
+{
+	note_kept(entry.queue, Kept::pending, more);
+	if (entry.leased)
+		note_kept(entry.queue, Kept::leased, more);
+	else if (entry.held_back)
+		note_kept(entry.queue, Kept::waiting, more);
 }
 
 } // namespace
@@ -412,20 +428,32 @@ void
 note_made(const Entry &entry)
 {
 	remember_made(entry);
-	note_kept(entry.queue, 1, entry.leased, 0);
+	note_kept_entry(entry, 1);
 }
 
 void
 note_removed(const Entry &entry)
 {
 	remember_removed(entry);
-	note_kept(entry.queue, -1, -static_cast<int>(entry.leased), 0);
+	note_kept_entry(entry, -1);
 }
 
 void
 note_dead(const text *queue, int more)
 {
-	note_kept(queue, 0, 0, more);
+	note_kept(queue, Kept::dead, more);
+}
+
+void
+note_turn(const text *queue, bool marked)
+{
+	Note *note;
+
+	if (shared == nullptr)
+		return;
+	note = note_of(queue);
+	note->turn_passed = true;
+	note->marked |= marked;
 }
 
 void

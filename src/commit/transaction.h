@@ -24,6 +24,9 @@ void note_made(const Entry &entry);
 void note_removed(const Entry &entry);
 // more: by how much the number of open dead letters grows.
 void note_dead(const text *queue, int more);
+// A message of an ordered queue was written behind another, or ended. marked: with a mark in
+// outbox.key_marks, which is to be settled.
+void note_turn(const text *queue, bool marked);
 void note_latency(const text *queue, int ms);
 void note_dropped(const text *queue);
 // Whether no enqueue into this outbox is known since the server started; and the OID of the table

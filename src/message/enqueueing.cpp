@@ -6,6 +6,7 @@
 #include "commit/entries.h"
 #include "message/idempotency.h"
 #include "message/lease.h"
+#include "message/order.h"
 #include "message/sequence.h"
 #include "commit/transaction.h"
 #include "message/validator.h"
@@ -88,29 +89,40 @@ resolve_keys(Call *call, const Queue *queue, Message *messages, int *repeats, in
 	pfree(keyed);
 }
 
-void
+// Those that have a key and no number yet, and the numbers they get.
+struct Numbers {
+	Numbered *items;
+	Message **messages;
+	int count;
+};
+
+Numbers
 number_messages(Call *call, const Queue *queue, Message **created, int count)
 {
-	Numbered *items = static_cast<Numbered *>(palloc0(sizeof(Numbered) * static_cast<Size>(count)));
-	Message **of = static_cast<Message **>(palloc(sizeof(Message *) * static_cast<Size>(count)));
-	int n = 0;
+	Numbers numbers = {static_cast<Numbered *>(palloc0(sizeof(Numbered) * static_cast<Size>(count))),
+					   static_cast<Message **>(palloc(sizeof(Message *) * static_cast<Size>(count))), 0};
 
 	for (int i = 0; i < count; i++)
-		if (created[i]->partition_key != nullptr)
+		if (created[i]->partition_key != nullptr && !created[i]->has_sequence)
 		{
-			items[n].partition_key = created[i]->partition_key;
-			items[n].id = created[i]->id;
-			of[n++] = created[i];
+			Numbered *item = &numbers.items[numbers.count];
+
+			item->partition_key = created[i]->partition_key;
+			item->id = created[i]->id;
+			item->is_message = true;
+			numbers.messages[numbers.count++] = created[i];
 		}
-	if (n > 0)
-		take_numbers(call, queue->name, items, n);
-	for (int i = 0; i < n; i++)
+	if (numbers.count > 0)
+		take_numbers(call, queue->name, numbers.items, numbers.count);
+	for (int i = 0; i < numbers.count; i++)
 	{
-		of[i]->has_sequence = true;
-		of[i]->sequence_id = items[i].sequence_id;
+		Numbered *item = &numbers.items[i];
+
+		numbers.messages[i]->has_sequence = true;
+		numbers.messages[i]->sequence_id = item->sequence_id;
+		numbers.messages[i]->held_back = queue->fifo && (!item->first || waits_for_turn(call, queue, item));
 	}
-	pfree(items);
-	pfree(of);
+	return numbers;
 }
 
 void
@@ -160,6 +172,7 @@ fill_pending(Call *call, const Queue *queue, Table *table, TupleTableSlot *row, 
 	set(table, row, next_attempt_at, TimestampTzGetDatum(message->due_at));
 	set(table, row, created_at, TimestampTzGetDatum(call->now));
 	set(table, row, release_count, Int32GetDatum(0));
+	set(table, row, held_back, BoolGetDatum(message->held_back));
 	if (message->leased_to == nullptr)
 		return;
 	set_text(table, row, claimed_by, message->leased_to);
@@ -172,7 +185,7 @@ fill_pending(Call *call, const Queue *queue, Table *table, TupleTableSlot *row, 
 void
 give_lease(Call *call, const Queue *queue, Message *message)
 {
-	if (message->leased_to != nullptr && queue->paused)
+	if (message->leased_to != nullptr && (queue->paused || message->held_back))
 		message->leased_to = nullptr;
 	expect(core::State::absent, message->leased_to != nullptr ? core::Event::enqueue_and_claim : core::Event::enqueue,
 		   false);
@@ -188,7 +201,9 @@ note_written(Call *call, const Queue *queue, const Message *message)
 {
 	bool leased = message->leased_to != nullptr;
 
-	note_made({queue->name, message->priority, message->due_at, leased, message->lease_expires_at});
+	note_made({queue->name, message->priority, message->due_at, leased, message->lease_expires_at, message->held_back});
+	if (message->held_back)
+		return;
 	if (!leased)
 	{
 		note_due(queue->name, message->due_at, call->now);
@@ -201,8 +216,10 @@ note_written(Call *call, const Queue *queue, const Message *message)
 void
 write_created(Call *call, const Queue *queue, Message **created, int count)
 {
+	Numbers numbers = {};
+
 	if (queue->numbered)
-		number_messages(call, queue, created, count);
+		numbers = number_messages(call, queue, created, count);
 	for (int i = 0; i < count; i++)
 	{
 		// A microsecond apart, the last one now: the order of a batch is the order of claims.
@@ -222,6 +239,8 @@ write_created(Call *call, const Queue *queue, Message **created, int count)
 		[&](Table *table, TupleTableSlot *row, const Message *message) {
 			fill_pending(call, queue, table, row, message);
 		});
+	if (queue->fifo)
+		look_at_turns_again(call, queue, numbers.items, numbers.count);
 	for (int i = 0; i < count; i++)
 		note_written(call, queue, created[i]);
 	if (is_first_enqueue())

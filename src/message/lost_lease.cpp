@@ -41,6 +41,7 @@ end_used_up(Call *call, PendingRow *row, text *by)
 	if (remove(call, row, lost.wait) != Changed::done)
 		return Recovery::skipped;
 	append(call, &appended, 1);
+	pass_turn(call, row, true);
 	return Recovery::ended;
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "message/lease.h"
+#include "message/order.h"
 #include "message/pending_row.h"
 #include "message/queue.h"
 
@@ -14,6 +15,7 @@ namespace outbox {
 // What happened to a row that was looked at.
 enum class Recovery {
 	skipped, // the row was changed, or another session holds it
+	untried, // the lease hung on that of another message: it is gone, and nothing was recorded
 	freed,   // recorded; the row is stored as `next` left it
 	ended    // recorded as FAILED; the row is gone
 };
@@ -26,8 +28,8 @@ struct LostLease {
 	Wait wait;
 };
 
-// Records the attempt of a lost lease. Unless that ends the message, next(row, queue) frees the row
-// or leases it again.
+// Records the attempt of a lost lease, and gives back what was leased behind it in its key. Unless that ends the
+// message, next(row, queue) frees the row or leases it again.
 template <typename Next>
 Recovery recover_lease(Call *call, PendingRow *row, const LostLease &lost, const Next &next, Attempt *attempt);
 
@@ -35,7 +37,10 @@ template <typename Next>
 Recovery
 recover_expired(Call *call, PendingRow *row, text *by, const Next &next, Attempt *attempt)
 {
-	return recover_lease(call, row, {by, expired_code, nullptr, Wait::never}, next, attempt);
+	if (!row->held_back)
+		return recover_lease(call, row, {by, expired_code, nullptr, Wait::never}, next, attempt);
+	clear_lease(row);
+	return store(call, row, Wait::never) == Changed::done ? Recovery::untried : Recovery::skipped;
 }
 
 // Makes it due after the queue's repair_delay. Without a delay the message keeps its place among the due ones.
@@ -72,7 +77,11 @@ recover_lease(Call *call, PendingRow *row, const LostLease &lost, const Next &ne
 	else if (remove(call, row, lost.wait) != Changed::done)
 		return Recovery::skipped;
 	append(call, &attempt, 1);
-	return transition.to == core::State::pending ? Recovery::freed : Recovery::ended;
+	release_run(call, row);
+	if (transition.to == core::State::pending)
+		return Recovery::freed;
+	pass_turn(call, row, true);
+	return Recovery::ended;
 }
 
 } // namespace outbox

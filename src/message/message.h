@@ -35,6 +35,7 @@ struct Message {
 	bool has_sequence;
 	int64 sequence_id;
 	bool created;
+	bool held_back;
 	core::Uuid lease_token; // when leased
 	TimestampTz lease_expires_at;
 };

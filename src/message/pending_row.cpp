@@ -49,6 +49,9 @@ load(Table *table, TupleTableSlot *slot, MemoryContext context)
 		claimable_at(row->next_attempt_at, !is_null(lease_expires_at), DatumGetTimestampTz(value(lease_expires_at)));
 	row->created_at = DatumGetTimestampTz(value(created_at));
 	row->release_count = DatumGetInt32(value(release_count));
+	row->held_back = DatumGetBool(value(pending_col::held_back));
+	row->partition_key = is_null(partition_key) ? nullptr : DatumGetTextPP(value(partition_key));
+	row->sequence_id = is_null(sequence_id) ? 0 : DatumGetInt64(value(sequence_id));
 	row->leased = !is_null(lease_token) && !is_null(claimed_by) && !is_null(claimed_at) && !is_null(lease_expires_at);
 	if (row->leased)
 	{
@@ -119,14 +122,18 @@ loaded_entry(Table *table, const PendingRow *row)
 	using namespace pending_col;
 	auto value = [&](int column) { return row->values[table->attno[column] - 1]; };
 
-	return {row->queue, DatumGetInt16(value(priority)), DatumGetTimestampTz(value(next_attempt_at)),
-			!row->nulls[table->attno[lease_expires_at] - 1], DatumGetTimestampTz(value(lease_expires_at))};
+	return {row->queue,
+			DatumGetInt16(value(priority)),
+			DatumGetTimestampTz(value(next_attempt_at)),
+			!row->nulls[table->attno[lease_expires_at] - 1],
+			DatumGetTimestampTz(value(lease_expires_at)),
+			DatumGetBool(value(pending_col::held_back))};
 }
 
 Entry
 changed_entry(const PendingRow *row)
 {
-	return {row->queue, row->priority, row->next_attempt_at, row->leased, row->lease_expires_at};
+	return {row->queue, row->priority, row->next_attempt_at, row->leased, row->lease_expires_at, row->held_back};
 }
 
 } // namespace
@@ -146,6 +153,7 @@ store(Call *call, PendingRow *row, Wait wait)
 	set(table, slot, attempt_count, Int32GetDatum(row->attempt_count));
 	set(table, slot, next_attempt_at, TimestampTzGetDatum(row->next_attempt_at));
 	set(table, slot, release_count, Int32GetDatum(row->release_count));
+	set(table, slot, held_back, BoolGetDatum(row->held_back));
 	if (row->leased)
 	{
 		set(table, slot, claimed_by, PointerGetDatum(row->claimed_by));
@@ -164,7 +172,7 @@ store(Call *call, PendingRow *row, Wait wait)
 	}
 	if (changed == Changed::done && row->leased)
 		note_expiry(row->lease_expires_at);
-	else if (changed == Changed::done)
+	else if (changed == Changed::done && !row->held_back)
 		note_due(row->queue, row->next_attempt_at, call->now);
 	return changed;
 }

@@ -29,6 +29,9 @@ struct PendingRow {
 	TimestampTz lease_expires_at;
 	int release_count;        // since one last counted as a try
 	TimestampTz claimable_at; // its place in the index pending_due when it was loaded
+	bool held_back;           // behind an earlier message of its key
+	text *partition_key;      // nullptr = none
+	int64 sequence_id;        // 0 = none
 };
 
 // Copies the row out of the slot into one piece of memory, for pfree().

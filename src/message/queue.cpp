@@ -36,6 +36,9 @@ decode(Table *table, TupleTableSlot *slot)
 	auto us = [&](int column) {
 		return interval_us(DatumGetIntervalP(table->get(slot, column, &isnull)), table->shape->columns[column].name);
 	};
+	auto says = [&](int column, const char *value) {
+		return strcmp(TextDatumGetCString(table->get(slot, column, &isnull)), value) == 0;
+	};
 
 	queue->max_attempts = isnull ? 0 : DatumGetInt32(max_attempts);
 	queue->max_releases = DatumGetInt32(table->get(slot, queues_col::max_releases, &isnull));
@@ -47,7 +50,9 @@ decode(Table *table, TupleTableSlot *slot)
 	queue->backoff_cap_us = us(queues_col::backoff_cap);
 	queue->repair_delay_us = us(queues_col::repair_delay);
 	queue->backoff_jitter = static_cast<double>(DatumGetFloat4(table->get(slot, queues_col::backoff_jitter, &isnull)));
-	queue->numbered = strcmp(TextDatumGetCString(table->get(slot, queues_col::ordering, &isnull)), "none") != 0;
+	queue->numbered = !says(queues_col::ordering, "none");
+	queue->fifo = says(queues_col::ordering, "fifo");
+	queue->blocks = says(queues_col::on_dead_head, "block");
 	queue->validator = optional_copy(table, slot, queues_col::validator);
 	queue->validator_owner = optional_copy(table, slot, queues_col::validator_owner);
 	queue->refuses_encoded =

@@ -25,7 +25,9 @@ struct Queue {
 	int64 backoff_cap_us;
 	double backoff_jitter;
 	int64 repair_delay_us;
-	bool numbered;
+	bool numbered; // or fifo
+	bool fifo;
+	bool blocks;          // its keys, by a dead head
 	bool paused;          // or held with all others
 	bool refuses_encoded; // payload_kind is object
 	TimestampTz created_at;

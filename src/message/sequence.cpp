@@ -25,7 +25,8 @@ struct KeyUse {
 // One key of the batch, with as many numbers as items have it.
 struct Key {
 	KeyLock held;
-	const Numbered *last; // of its items
+	Numbered *first; // of its items
+	const Numbered *last;
 	const KeyUse *uses;
 	int count;
 	int64 before; // the last number taken, 0 = none
@@ -71,6 +72,8 @@ read_last(Numbering *numbering, Key *key, bool wait)
 	{
 		key->before = DatumGetInt64(numbering->table->get(numbering->probe.slot, key_numbers_col::upto, &isnull));
 		key->superseded = numbering->probe.slot->tts_tid;
+		key->first->before = to_uuid(numbering->table->get(numbering->probe.slot, key_numbers_col::outbox_id, &isnull));
+		key->first->has_before = true;
 	}
 	return true;
 }
@@ -90,7 +93,8 @@ fill_number(Numbering *numbering, TupleTableSlot *row, const Key *key)
 	set(table, row, upto, Int64GetDatum(after));
 	set_text(table, row, key_numbers_col::queue, numbering->queue);
 	set_text(table, row, partition_key, key->last->partition_key);
-	set(table, row, outbox_id, from_uuid(key->last->id));
+	set(table, row, outbox_id,
+		from_uuid(key->last->is_message || !key->first->has_before ? key->last->id : key->first->before));
 }
 
 // Takes the numbers of keys that are locked, and unlocks them.
@@ -117,7 +121,13 @@ take_some(Numbering *numbering, Key *keys, int count)
 							errhint("Only the outbox should lock or change rows of outbox.key_numbers.")));
 		unlock_key(&key->held);
 		for (int n = 0; n < key->count; n++)
-			numbering->items[key->uses[n].position].sequence_id = ++key->before;
+		{
+			Numbered *item = &numbering->items[key->uses[n].position];
+
+			item->sequence_id = ++key->before;
+			item->digest = key->uses[n].digest;
+			item->first = n == 0;
+		}
 	}
 }
 
@@ -139,7 +149,7 @@ take_each(Numbering *numbering, Key *keys, int count)
 
 // One for each distinct digest. How many they are.
 int
-group(const Numbered *items, const KeyUse *uses, int count, Key *keys)
+group(Numbered *items, const KeyUse *uses, int count, Key *keys)
 {
 	int n = 0;
 
@@ -147,7 +157,8 @@ group(const Numbered *items, const KeyUse *uses, int count, Key *keys)
 	{
 		for (next = first + 1; next < count && compare(uses[next].digest, uses[first].digest) == 0;)
 			next++;
-		keys[n++] = {{}, &items[uses[next - 1].position], &uses[first], next - first, 0, {}};
+		keys[n++] = {{}, &items[uses[first].position], &items[uses[next - 1].position], &uses[first], next - first, 0,
+					 {}};
 	}
 	return n;
 }

@@ -7,13 +7,22 @@
 #pragma once
 
 #include "rows/call.h"
+#include "server/digest.h"
 
 namespace outbox {
 
 struct Numbered {
 	const text *partition_key;
 	core::Uuid id;
-	int64 sequence_id; // the answer
+	bool is_message; // else the number before it stays that of the key's last message
+
+	// the answer
+	int64 sequence_id;
+	Digest digest;
+	bool first;        // of its key among the items
+	bool has_before;   // an earlier message of the key, when first
+	core::Uuid before; // the last one
+	bool look_again;   // for order.h
 };
 
 // Numbers the items of one queue in their order. Keys are taken in the order of their digests, so

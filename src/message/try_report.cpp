@@ -7,6 +7,7 @@
 #include "rows/batch.h"
 #include "rows/id_walk.h"
 #include "message/lease.h"
+#include "message/order.h"
 #include "message/queue.h"
 #include "message/try_report.h"
 
@@ -100,9 +101,54 @@ look(Call *call, TryReport *report, const text *worker)
 	return look_at_lease(call, report->id, report->token, worker);
 }
 
+[[noreturn]] void
+raise_held_back(const PendingRow *row)
+{
+	ereport(ERROR, (errcode(ERRCODE_OUTBOX_INVALID_STATE),
+					errmsg("INVALID_STATE: message %s is behind another of its partition_key", shown(row->id)),
+					errdetail("It has number " INT64_FORMAT " of partition_key \"%s\".", row->sequence_id,
+							  shown(row->partition_key)),
+					errhint("Report the messages of a key in the order of sequence_id.")));
+}
+
+// A message that is held back: is reported too early; may be reported later in the batch; has its turn.
+enum class HeldBack { refuse, defer, accept };
+
+// False: not now. A release is at any time: it says nothing of the message.
+bool
+has_its_turn(TryReport *report, PendingRow *row, HeldBack held_back, bool raise)
+{
+	if (!row->held_back || report->is_release)
+		return true;
+	if (held_back == HeldBack::accept)
+	{
+		row->held_back = false;
+		return true;
+	}
+	if (raise)
+		raise_held_back(row);
+	report->deferred = held_back == HeldBack::defer;
+	report->error = report->deferred ? 0 : ERRCODE_OUTBOX_INVALID_STATE;
+	return false;
+}
+
+// Its key goes on at once, or at the end of the batch.
+void
+end_turn(Call *call, TryReport *report, PendingRow *row, bool raise)
+{
+	if (row->sequence_id == 0 || (report->rescheduled && report->is_release))
+		return;
+	if (report->rescheduled)
+		release_run(call, row);
+	else if (raise)
+		pass_turn(call, row, report->recorded == core::Record::failed);
+	else if (has_turn(call, row))
+		report->gone = row;
+}
+
 // Accepts one report, or answers why not; with raise, by an ERROR. False if it may have waited.
 bool
-settle(Call *call, TryReport *report, const text *worker, bool raise)
+settle(Call *call, TryReport *report, const text *worker, HeldBack held_back, bool raise)
 {
 	int *sqlstate = raise ? nullptr : &report->error;
 
@@ -125,6 +171,8 @@ settle(Call *call, TryReport *report, const text *worker, bool raise)
 			answer_lost(call, report);
 			return at_once;
 		}
+		if (!has_its_turn(report, holding.row, held_back, raise))
+			return at_once;
 		before = report->has_before ? report->before : tried(call, report->id);
 		changed = check_not_ended(call, holding.row, before, patience(report), sqlstate);
 		if (changed == Changed::busy)
@@ -154,6 +202,7 @@ settle(Call *call, TryReport *report, const text *worker, bool raise)
 			report->rescheduled = transition.to == core::State::pending;
 			if (report->is_release)
 				note_count(holding.row->queue, Counter::released);
+			end_turn(call, report, holding.row, raise);
 			return at_once;
 		}
 		if (changed == Changed::busy)
@@ -265,7 +314,8 @@ begin_report(Call *call, TryReport *report)
 		report->error = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
 	report->attempt = nullptr;
 	report->attempt_no = 0;
-	report->rescheduled = false;
+	report->rescheduled = report->deferred = false;
+	report->gone = nullptr;
 }
 
 // Settles reports[first] to reports[first + count - 1], sorted by id, and appends what was
@@ -294,7 +344,7 @@ settle_chunk(Call *call, TryReport **reports, int first, int count, const text *
 		}
 		if (report->error != 0)
 			continue;
-		if (!settle(call, report, worker, false))
+		if (!settle(call, report, worker, HeldBack::defer, false))
 			forget_foreseen(reports + i + 1, first + count - i - 1);
 		if (report->attempt != nullptr)
 			attempts[accepted++] = report->attempt;
@@ -302,11 +352,70 @@ settle_chunk(Call *call, TryReport **reports, int first, int count, const text *
 	append(call, attempts, accepted);
 }
 
+// ---- ordered keys
+
+void
+settle_and_append(Call *call, TryReport *report, const text *worker, HeldBack held_back)
+{
+	settle(call, report, worker, held_back, false);
+	if (report->attempt != nullptr)
+		append(call, &report->attempt, 1);
+}
+
+// The report on the message right behind one that has ended; nullptr = none.
+TryReport *
+report_behind(Call *call, TryReport **reports, int count, const PendingRow *ended)
+{
+	Successor next = successor(call, {ended->queue, ended->partition_key, ended->sequence_id});
+
+	if (next.open || next.row == nullptr)
+		return nullptr;
+	for (int i = 0; i < count; i++)
+		if (reports[i]->deferred && reports[i]->attempt == nullptr && equal(reports[i]->id, next.row->id))
+			return reports[i];
+	return nullptr;
+}
+
+// Those behind a message that has ended have their turn, one after the other; then the key goes on.
+void
+settle_run(Call *call, TryReport **reports, int count, TryReport *last, const text *worker, bool any_deferred)
+{
+	TryReport *next;
+
+	while (any_deferred && !blocks_key(call, last->gone, last->recorded == core::Record::failed) &&
+		   (next = report_behind(call, reports, count, last->gone)) != nullptr)
+	{
+		settle_and_append(call, next, worker, HeldBack::accept);
+		if (next->rescheduled)
+			return;
+		if (next->attempt == nullptr)
+			break;
+		last = next;
+	}
+	pass_turn(call, last->gone, last->recorded == core::Record::failed);
+}
+
+void
+settle_turns(Call *call, TryReport **reports, int count, const text *worker)
+{
+	bool any_deferred = false;
+
+	for (int i = 0; i < count; i++)
+		any_deferred = any_deferred || reports[i]->deferred;
+	for (int i = 0; i < count; i++)
+		if (reports[i]->gone != nullptr && !reports[i]->deferred)
+			settle_run(call, reports, count, reports[i], worker, any_deferred);
+	for (int i = 0; i < count; i++)
+		if (reports[i]->deferred && reports[i]->attempt == nullptr && reports[i]->error == 0)
+			settle_and_append(call, reports[i], worker, HeldBack::refuse);
+}
+
 void
 settle_all(Call *call, TryReport **reports, int first, int count, const text *worker)
 {
 	for (int done = 0; done < count; done += chunk_size)
 		settle_chunk(call, reports, first + done, Min(count - done, chunk_size), worker);
+	settle_turns(call, reports + first, count, worker);
 }
 
 // Whether checks, columns or indexes of users may refuse a single report.
@@ -342,7 +451,7 @@ settle_batch(Call *call, TryReport **reports, int count, const text *worker)
 void
 settle_try(Call *call, TryReport *report, const text *worker)
 {
-	settle(call, report, worker, true);
+	settle(call, report, worker, HeldBack::refuse, true);
 	append(call, &report->attempt, 1);
 }
 

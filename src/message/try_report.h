@@ -4,7 +4,8 @@
 // exactly one attempt and ends or reschedules its message, in one transaction. Once the
 // pending row is changed no other session can take it, however long that transaction lasts.
 // Batches change rows in the order of outbox_id, so two batches never deadlock, and one
-// bad report fails alone.
+// bad report fails alone. In an ordered key a message that is held back ends only behind one that the same
+// batch ends.
 //
 // Shape: the ledger is read without a lock, then the pending row is changed in exactly
 // the version that was read. On success no row can have been appended in between;
@@ -34,6 +35,9 @@ struct TryReport {
 	PendingRow *row; // or nullptr
 	bool has_before;
 	Tried before;
+
+	bool deferred;    // held back: it may follow another of the batch
+	PendingRow *gone; // it has ended, and its key may go on
 
 	// result
 	Attempt *attempt; // recorded by this call

@@ -12,6 +12,7 @@
 // both sides, so one of the two notices the other.
 
 #include "message/due.h"
+#include "message/order.h"
 #include "process/maintenance.h"
 #include "verbs/repair.h"
 #include "upkeep/installed.h"
@@ -31,6 +32,8 @@ constexpr int repairs_at_a_time = 200;
 constexpr int64 least_look_pause_us = 50 * 1000;
 // A wait must not delay the other steps for long. Producers that notify listeners themselves hold the
 // lock on the notification queue until their commit is on disk.
+// Until marks of keys are looked at again that could not be settled.
+constexpr int64 settle_pause_us = 1000 * 1000;
 constexpr char shortest_lock_timeout[] = "1ms";
 constexpr char notify_lock_timeout[] = "2s";
 constexpr char name_in_ledger[] = "outbox worker";
@@ -51,7 +54,9 @@ struct Worker {
 	Step look;
 	Step notify;
 	Step repair;
+	Step settle;
 	Step due;
+	TimestampTz next_settle; // of marks of keys
 	TimestampTz next_expiry;
 	TimestampTz expired_from;  // earlier expiries are left to the safety poll
 	TimestampTz unslotted_due; // of queues that have no slot
@@ -240,6 +245,50 @@ repair_leases()
 		finish_walk();
 }
 
+// ---- keys that may have to go on
+
+void
+set_marked(QueueSlot *slot, uint32 marked)
+{
+	pg_atomic_exchange_u32(&slot->marked, marked);
+}
+
+// all: also where no commit said so. The flag is taken before the look: a commit that comes later raises it again.
+void
+settle_keys(bool all)
+{
+	bool more = false;
+	bool done;
+
+	take_announced(&worker.slot->settle_at);
+	OUTBOX_STOP_POINT("worker_before_settle");
+	done = run_step(&worker.settle, [&] {
+		ListCell *cell;
+		Call call;
+
+		begin_call(&call, name_in_ledger);
+		foreach (cell, all_queues(&call))
+		{
+			const Queue *queue = static_cast<const Queue *>(lfirst(cell));
+			QueueSlot *slot = queue_ref(text_to_cstring(queue->name)).slot;
+
+			if (!all && slot != nullptr && pg_atomic_read_u32(&slot->marked) == 0)
+				continue;
+			if (slot != nullptr)
+				set_marked(slot, 0);
+			if (!settle_marks(&call, queue))
+				continue;
+			more = true;
+			if (slot != nullptr)
+				set_marked(slot, 1);
+		}
+		end_call(&call);
+	});
+	if (!done)
+		each_slot(MyDatabaseId, [](QueueSlot *slot) { set_marked(slot, 1); });
+	worker.next_settle = done && !more ? DT_NOEND : GetCurrentTimestamp() + settle_pause_us;
+}
+
 // ---- due messages
 
 // The flag is raised at the end of the transaction, and taken after it.
@@ -407,6 +456,7 @@ take_announcements()
 		worker.next_expiry = Min(worker.next_expiry, expiry);
 		worker.expired_from = Min(worker.expired_from, expiry);
 	}
+	worker.next_settle = Min(worker.next_settle, announced(&worker.slot->settle_at));
 	each_queue([&](QueueSlot *queue, Watch *watch) {
 		TimestampTz due;
 
@@ -449,6 +499,7 @@ time_to_sleep()
 		us = Min(us, worker.look.retry_at - steady);
 	if (!worker.left_alone)
 	{
+		us = Min(us, until(&worker.settle, Min(worker.next_settle, announced(&worker.slot->settle_at)), now));
 		us = Min(us, until(&worker.repair, Min(worker.next_expiry, announced(&worker.slot->expires_at)), now));
 		us = Min(us, until(&worker.due, earliest_due(), now));
 		if (look_at != DT_NOEND)
@@ -495,6 +546,7 @@ poll()
 	if (worker.left_alone)
 		return;
 	repair_leases();
+	settle_keys(true);
 	look_for_due(true);
 	ask_for_maintenance(worker.slot);
 	pgstat_report_stat(true);
@@ -521,6 +573,8 @@ run_worker_round()
 
 		if (worker.next_expiry <= now)
 			repair_leases();
+		if (worker.next_settle <= now)
+			settle_keys(false);
 		if (earliest_due() <= now)
 			look_for_due(false);
 	}
@@ -546,6 +600,7 @@ make_steps(ProcessStatus *report)
 	worker.repair = make_step(report, 2, "repair expired leases", usual_lock_timeout);
 	worker.due = make_step(report, 3, "look for due messages", usual_lock_timeout);
 	worker.rows = &report->troubles[4];
+	worker.settle = make_step(report, 5, "settle marks of keys", usual_lock_timeout);
 }
 
 // A second worker for a database, started by a restarted launcher, ends.
@@ -569,7 +624,7 @@ prepare()
 {
 	worker.context = AllocSetContextCreate(TopMemoryContext, "outbox worker", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(worker.context);
-	worker.next_expiry = worker.unslotted_due = DT_NOEND;
+	worker.next_expiry = worker.next_settle = worker.unslotted_due = DT_NOEND;
 	worker.watches = static_cast<Watch *>(
 		MemoryContextAllocZero(TopMemoryContext, sizeof(Watch) * static_cast<Size>(shared->queue_slots)));
 	// The first round looks at everything: flags of an earlier worker, older rows.

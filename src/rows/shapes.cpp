@@ -104,19 +104,22 @@ const Shape pending_shape = {
 	 {"claimed_at", TIMESTAMPTZOID, nullable},
 	 {"lease_token", UUIDOID, nullable},
 	 {"lease_expires_at", TIMESTAMPTZOID, nullable},
-	 {"release_count", INT4OID, not_null}},
+	 {"release_count", INT4OID, not_null},
+	 {"held_back", BOOLOID, not_null}},
 	{{"pkey", true, {"outbox_id"}, nullptr},
-	 {"due", false, {"queue", "priority DESC", "GREATEST(next_attempt_at, lease_expires_at)"}, nullptr},
+	 {"due", false, {"queue", "priority DESC", "GREATEST(next_attempt_at, lease_expires_at)"}, "NOT held_back"},
 	 {"lease",
 	  false,
 	  {"lease_expires_at", "claimed_by"},
 	  "claimed_by IS NOT NULL OR claimed_at IS NOT NULL OR lease_expires_at IS NOT NULL"},
-	 {"key_sequence", true, {"outbox.key_digest(queue, partition_key)", "sequence_id"}, "sequence_id IS NOT NULL"}},
+	 {"key_sequence", true, {"outbox.key_digest(queue, partition_key)", "sequence_id"}, "sequence_id IS NOT NULL"},
+	 {"held_back", false, {"queue"}, "held_back"}},
 	{{"pending_lease_is_whole", "num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) IN (0, 4)"},
 	 {"pending_priority", "priority BETWEEN 0 AND 15"},
 	 {"pending_release_count", "release_count >= 0"},
 	 {"pending_times_are_finite", "isfinite(next_attempt_at) AND isfinite(created_at) AND isfinite(claimed_at) AND "
-								  "isfinite(lease_expires_at)"}},
+								  "isfinite(lease_expires_at)"},
+	 {"pending_held_back_has_number", "NOT held_back OR sequence_id IS NOT NULL"}},
 	{"pending_changed", "pending_changing"},
 };
 
@@ -169,8 +172,25 @@ const Shape retired_numbers_shape = {
 	{},
 };
 
-const Shape *const all_shapes[shapes] = {&queues_shape,      &messages_shape, &attempts_shape,
-										 &pending_shape,     &replays_shape,  &idempotency_keys_shape,
-										 &key_numbers_shape, &dead_shape,     &retired_numbers_shape};
+const Shape key_marks_shape = {
+	"key_marks",
+	{{"mark_id", UUIDOID, not_null},
+	 {"digest", BYTEAOID, not_null},
+	 {"queue", TEXTOID, not_null},
+	 {"partition_key", TEXTOID, not_null},
+	 {"kind", TEXTOID, not_null},
+	 {"sequence_id", INT8OID, not_null},
+	 {"outbox_id", UUIDOID, nullable},
+	 {"created_at", TIMESTAMPTZOID, not_null}},
+	{{"pkey", true, {"mark_id"}, nullptr},
+	 {"key", false, {"queue", "digest"}, nullptr},
+	 {"open", false, {"queue", "digest"}, "kind <> 'blocked'"}},
+	{{"key_marks_kind", "kind IN ('drained', 'gap', 'blocked')"}},
+	nullptr,
+};
+
+const Shape *const all_shapes[shapes] = {
+	&queues_shape,           &messages_shape,    &attempts_shape, &pending_shape,         &replays_shape,
+	&idempotency_keys_shape, &key_numbers_shape, &dead_shape,     &retired_numbers_shape, &key_marks_shape};
 
 } // namespace outbox

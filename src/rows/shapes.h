@@ -81,7 +81,8 @@ enum {
 	claimed_at,
 	lease_token,
 	lease_expires_at,
-	release_count
+	release_count,
+	held_back
 };
 }
 namespace idempotency_keys_col {
@@ -102,8 +103,13 @@ namespace retired_numbers_col {
 enum { outbox_id, sequence_id };
 }
 
+namespace key_marks_col {
+enum { mark_id, digest, queue, partition_key, kind, sequence_id, outbox_id, created_at };
+}
+
 constexpr int max_columns = 24;
-constexpr int max_own_indexes = 4;
+constexpr int max_own_indexes = 6;
+constexpr int max_own_checks = 6;
 
 // The indexes of our own, in the order of their shape; the primary key is the first of each.
 constexpr int primary_key = 0;
@@ -113,8 +119,11 @@ enum { one_terminal_per_outbox = 1, failed };
 namespace dead_index {
 enum { open = 1 };
 }
+namespace key_marks_index {
+enum { key = 1, open };
+}
 namespace pending_index {
-enum { due = 1, lease, key_sequence };
+enum { due = 1, lease, key_sequence, held_back };
 }
 
 // What a table is opened for. Triggers that this would fire are refused.
@@ -154,8 +163,8 @@ struct Shape {
 	const char *name;
 	Column columns[max_columns + 1];
 	OwnIndex indexes[max_own_indexes + 1];
-	OwnCheck checks[5];          // not evaluated when we write
-	const char *own_triggers[2]; // not fired when we write; the first has the name of their function
+	OwnCheck checks[max_own_checks + 1]; // not evaluated when we write
+	const char *own_triggers[2];         // not fired when we write; the first has the name of their function
 };
 
 inline int
@@ -178,7 +187,7 @@ index_count(const Shape &shape)
 	return n;
 }
 
-constexpr int shapes = 9;
+constexpr int shapes = 10;
 extern const Shape *const all_shapes[shapes];
 extern const Shape queues_shape;
 extern const Shape messages_shape;
@@ -189,5 +198,6 @@ extern const Shape key_numbers_shape;
 extern const Shape replays_shape;
 extern const Shape dead_shape;
 extern const Shape retired_numbers_shape;
+extern const Shape key_marks_shape;
 
 } // namespace outbox

@@ -100,13 +100,16 @@ count_queues()
 
 	OUTBOX_STOP_POINT("count_before_snapshot");
 	SPI_connect();
-	if (SPI_execute("SELECT queue, sum(pending)::int8, sum(leased)::int8, sum(dead)::int8, sum(scheduled)::int8 FROM ("
-					"SELECT queue, count(*) AS pending, count(lease_expires_at) AS leased, 0 AS dead, "
-					"count(*) FILTER (WHERE lease_expires_at IS NULL AND next_attempt_at > now()) AS scheduled "
-					"FROM outbox.pending GROUP BY queue UNION ALL "
-					"SELECT queue, 0, 0, count(*), 0 FROM outbox.dead WHERE acknowledged_at IS NULL GROUP BY queue) c "
-					"GROUP BY queue",
-					false, 0) != SPI_OK_SELECT)
+	if (SPI_execute(
+			"SELECT queue, sum(pending)::int8, sum(leased)::int8, sum(dead)::int8, sum(waiting)::int8, "
+			"sum(scheduled)::int8 FROM ("
+			"SELECT queue, count(*) AS pending, count(lease_expires_at) AS leased, 0 AS dead, "
+			"count(*) FILTER (WHERE lease_expires_at IS NULL AND held_back) AS waiting, "
+			"count(*) FILTER (WHERE lease_expires_at IS NULL AND NOT held_back AND next_attempt_at > now()) AS scheduled "
+			"FROM outbox.pending GROUP BY queue UNION ALL "
+			"SELECT queue, 0, 0, count(*), 0, 0 FROM outbox.dead WHERE acknowledged_at IS NULL GROUP BY queue) c "
+			"GROUP BY queue",
+			false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not count");
 	OUTBOX_STOP_POINT("count_after_snapshot");
 	for (uint64 row = 0; row < SPI_processed; row++)

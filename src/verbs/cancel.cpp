@@ -8,6 +8,7 @@
 #include "server/boundary.h"
 #include "server/errors.h"
 #include "message/lease.h"
+#include "message/order.h"
 #include "commit/transaction.h"
 
 namespace outbox {
@@ -46,6 +47,7 @@ try_cancel(Call *call, const core::Uuid &id, text *reason, bool force, text *by,
 	if (changed == Changed::done)
 	{
 		append(call, &appended, 1);
+		pass_turn(call, row, false);
 		note_count(row->queue, Counter::cancelled);
 	}
 	*attempt_no = attempt.attempt_no;

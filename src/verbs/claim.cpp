@@ -22,6 +22,7 @@
 #include "rows/id_walk.h"
 #include "message/lease.h"
 #include "message/lost_lease.h"
+#include "message/order.h"
 #include "commit/transaction.h"
 #include "verbs/wait.h"
 
@@ -36,10 +37,17 @@ constexpr int most_in_vain = 250;
 // ceiling) before it leaves the rest to the next call.
 constexpr int most_ended = 1000;
 
+// What is leased behind the head of an ordered key, with it.
+struct Run {
+	KeyPlace last; // that was leased
+	bool over;
+};
+
 // One due row, and the message it stands for.
 struct Candidate {
 	PendingRow *row;
 	DuePlace place;
+	Run *run; // that it continues, or nullptr
 	Table *leaf;
 	HeapTuple message;
 	bool taken;
@@ -369,11 +377,104 @@ take_and_answer(Call *call, Claim *claim, Candidate *candidates, int count, cons
 	MemoryContextSwitchTo(outer);
 }
 
+// ---- runs
+
+struct Runs {
+	Run *runs;
+	int count;
+	int room;
+};
+
+// Candidates that were taken are heads.
+void
+begin_runs(Runs *runs, const Candidate *candidates, int count, const Queue *queue)
+{
+	int room = runs->count + count;
+
+	if (room > runs->room)
+	{
+		Size size = sizeof(Run) * static_cast<Size>(room);
+
+		runs->runs = static_cast<Run *>(runs->runs == nullptr ? palloc(size) : repalloc(runs->runs, size));
+		runs->room = room;
+	}
+	for (int i = 0; i < count; i++)
+		if (candidates[i].taken && candidates[i].row->sequence_id > 0)
+			runs->runs[runs->count++] = {{queue->name,
+										  DatumGetTextPCopy(PointerGetDatum(candidates[i].row->partition_key)),
+										  candidates[i].row->sequence_id},
+										 false};
+}
+
+// The message behind the last of the run, if it can be leased now. A lease that it still has hung on that of the head.
+bool
+next_of_run(Call *call, Run *run, const Queue *queue, Candidate *candidate)
+{
+	Successor next = successor(call, run->last);
+	PendingRow *row = next.open ? nullptr : next.row;
+
+	*candidate = {};
+	if (row == nullptr || !row->held_back || row->claimable_at > call->now || is_used_up(row, queue))
+		return false;
+	clear_lease(row);
+	candidate->row = row;
+	return true;
+}
+
+// One message of each run, as many as are still wanted. A run whose message is not leased then is over.
+int
+gather_runs(Call *call, Claim *claim, Runs *runs, const Queue *queue, Candidate *candidates)
+{
+	MemoryContext outer;
+	int count = 0;
+
+	MemoryContextReset(claim->round);
+	outer = MemoryContextSwitchTo(claim->round);
+	for (int i = 0; i < runs->count && count < Min(claim->wanted - claim->taken, chunk_size); i++)
+	{
+		Run *run = &runs->runs[i];
+
+		CHECK_FOR_INTERRUPTS();
+		if (run->over)
+			continue;
+		run->over = true;
+		if (next_of_run(call, run, queue, &candidates[count]))
+			candidates[count++].run = run;
+	}
+	MemoryContextSwitchTo(outer);
+	return count;
+}
+
+// Nothing else is due: what is still wanted comes from behind the heads, a message of each key at a time.
+void
+extend_runs(Call *call, Claim *claim, Runs *runs, const Queue *queue)
+{
+	Candidate *candidates =
+		static_cast<Candidate *>(palloc(sizeof(Candidate) * static_cast<Size>(Min(runs->count, chunk_size))));
+	int count;
+
+	// A row that this command has given back can be leased again only by the next one.
+	CommandCounterIncrement();
+	while (claim->taken < claim->wanted && (count = gather_runs(call, claim, runs, queue, candidates)) > 0)
+	{
+		count = find_messages(claim, candidates, route_all(call, claim, candidates, count));
+		take_and_answer(call, claim, candidates, count, queue);
+		for (int i = 0; i < count; i++)
+			if (candidates[i].taken)
+			{
+				candidates[i].run->over = false;
+				candidates[i].run->last.sequence_id = candidates[i].row->sequence_id;
+			}
+	}
+	pfree(candidates);
+}
+
 void
 claim_from(Call *call, Claim *claim, const Queue *queue)
 {
 	int taken_before = claim->taken;
 	Gathered gathered = {};
+	Runs runs = {};
 	DueScan scan;
 
 	claim->round = AllocSetContextCreate(CurrentMemoryContext, "outbox claim", ALLOCSET_DEFAULT_SIZES);
@@ -386,8 +487,12 @@ claim_from(Call *call, Claim *claim, const Queue *queue)
 			break;
 		check_client_after_wait();
 		take_and_answer(call, claim, gathered.candidates, count, queue);
+		if (queue->fifo)
+			begin_runs(&runs, gathered.candidates, count, queue);
 	}
 	end_due_scan(&scan);
+	if (runs.count > 0 && claim->taken < claim->wanted)
+		extend_runs(call, claim, &runs, queue);
 	MemoryContextDelete(claim->round);
 	note_count(queue->name, Counter::claimed, claim->taken - taken_before);
 	note_count(queue->name, Counter::claim_batches, claim->taken > taken_before);
@@ -454,6 +559,13 @@ claim_due(Call *call, Claim *claim)
 {
 	ListCell *cell;
 
+	foreach (cell, claim->queues)
+	{
+		const Queue *queue = find_queue(call, static_cast<const text *>(lfirst(cell)));
+
+		if (queue != nullptr && !queue->paused)
+			settle_some_marks(call, queue);
+	}
 	claim->leases_only = wrote_only_leases();
 	foreach (cell, claim->queues)
 	{

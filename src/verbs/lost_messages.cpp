@@ -3,7 +3,8 @@
 //
 // Guarantees: a message that is pending, or has ended, is left alone. Calls exclude one another to the end of their
 // transactions, and take their snapshots after that, because messages that an earlier call restored may have been
-// delivered since. attempt_count comes from the ledger, sequence_id from the message.
+// delivered since. attempt_count comes from the ledger, sequence_id from the message. In an ordered key a
+// message is held back until its mark is settled (order.h).
 //
 // Shape: one query for each range between two bounds of partitions, so it reads one pair of leaves.
 
@@ -97,11 +98,15 @@ put_back(const Call *call, const char *query)
 	uint64 queues =
 		run("WITH put AS ("
 			"INSERT INTO outbox.pending (outbox_id, queue, priority, partition_key, sequence_id, attempt_count, "
-			"max_attempts, next_attempt_at, created_at) "
+			"max_attempts, next_attempt_at, created_at, held_back) "
 			"SELECT l.outbox_id, l.queue, l.priority, l.partition_key, l.sequence_id, l.attempts, "
-			"l.max_attempts, clock_timestamp(), l.created_at "
-			"FROM (%s) l JOIN outbox.queues q ON q.queue = l.queue ON CONFLICT DO NOTHING RETURNING queue) "
-			"SELECT queue, count(*) FROM put GROUP BY queue",
+			"l.max_attempts, clock_timestamp(), l.created_at, q.ordering = 'fifo' AND l.sequence_id IS NOT NULL "
+			"FROM (%s) l JOIN outbox.queues q ON q.queue = l.queue ON CONFLICT DO NOTHING "
+			"RETURNING queue, partition_key, held_back), marked AS ("
+			"INSERT INTO outbox.key_marks (mark_id, digest, queue, partition_key, kind, sequence_id, created_at) "
+			"SELECT gen_random_uuid(), outbox.key_digest(queue, partition_key), queue, partition_key, 'drained', 0, "
+			"clock_timestamp() FROM put WHERE held_back GROUP BY queue, partition_key) "
+			"SELECT queue, count(*), bool_or(held_back) FROM put GROUP BY queue",
 			query);
 
 	for (uint64 i = 0; i < queues; i++)
@@ -109,7 +114,10 @@ put_back(const Call *call, const char *query)
 		bool isnull;
 		HeapTuple row = SPI_tuptable->vals[i];
 
-		note_due(DatumGetTextPP(SPI_getbinval(row, SPI_tuptable->tupdesc, 1, &isnull)), call->now, call->now);
+		const text *queue = DatumGetTextPP(SPI_getbinval(row, SPI_tuptable->tupdesc, 1, &isnull));
+
+		note_due(queue, call->now, call->now);
+		note_turn(queue, DatumGetBool(SPI_getbinval(row, SPI_tuptable->tupdesc, 3, &isnull)));
 		total += DatumGetInt64(SPI_getbinval(row, SPI_tuptable->tupdesc, 2, &isnull));
 	}
 	return total;

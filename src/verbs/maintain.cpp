@@ -9,6 +9,7 @@
 #include "upkeep/installed.h"
 #include "server/boundary.h"
 #include "message/due.h"
+#include "message/order.h"
 #include "commit/entries.h"
 #include "upkeep/idempotency_window.h"
 #include "upkeep/partitions.h"
@@ -58,6 +59,18 @@ repair_all(FunctionCallInfo fcinfo)
 	} while (scan.more);
 	if (total > 0)
 		tell(fcinfo, "leases repaired", "outbox.pending", psprintf("%d", total));
+}
+
+void
+settle_all_marks()
+{
+	ListCell *cell;
+	Call call;
+
+	begin_call(&call, "maintain()");
+	foreach (cell, all_queues(&call))
+		settle_marks(&call, static_cast<const Queue *>(lfirst(cell)));
+	end_call(&call);
 }
 
 void
@@ -211,6 +224,7 @@ OUTBOX_FUNCTION(outbox_maintain)
 	begin_results(fcinfo);
 	lower_all_floors();
 	confine(fcinfo, "repair left for later", "outbox.pending", [&] { repair_all(fcinfo); });
+	confine(fcinfo, "ordered keys left for later", "outbox.key_marks", [&] { settle_all_marks(); });
 	confine(fcinfo, "notification left for later", "outbox.pending", [&] { notify_claimable(fcinfo); });
 	confine(fcinfo, "partitions left for later", "outbox.messages", [&] { make_partitions(fcinfo); });
 	confine(fcinfo, "old data left for later", "outbox.messages", [&] { deal_with_old_data(fcinfo); });

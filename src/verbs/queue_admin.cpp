@@ -9,6 +9,7 @@
 #include "server/boundary.h"
 #include "rows/key_lock.h"
 #include "message/due.h"
+#include "message/order.h"
 #include "message/queue.h"
 #include "commit/transaction.h"
 #include "message/validator.h"
@@ -52,15 +53,15 @@ not_supported(const char *what)
 }
 
 void
-check_choice(Datum value, const char *name, const char *first, const char *second, const char *unsupported)
+check_choice(Datum value, const char *name, std::initializer_list<const char *> choices)
 {
 	const char *chosen = TextDatumGetCString(value);
 
-	if (unsupported != nullptr && strcmp(chosen, unsupported) == 0)
-		not_supported(psprintf("%s \"%s\"", name, chosen));
-	if (strcmp(chosen, first) != 0 && strcmp(chosen, second) != 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("invalid value for %s: \"%s\"", name, shown(DatumGetTextPP(value)))));
+	for (const char *choice : choices)
+		if (strcmp(chosen, choice) == 0)
+			return;
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					errmsg("invalid value for %s: \"%s\"", name, shown(DatumGetTextPP(value)))));
 }
 
 void
@@ -86,13 +87,13 @@ check_setting(int column, Datum value)
 																		  static_cast<double>(DatumGetFloat4(value)))));
 			break;
 		case ordering:
-			check_choice(value, name, "none", "numbered", "fifo");
+			check_choice(value, name, {"none", "numbered", "fifo"});
 			break;
 		case on_dead_head:
-			check_choice(value, name, "continue", "continue", "block");
+			check_choice(value, name, {"continue", "block"});
 			break;
 		case payload_kind:
-			check_choice(value, name, "object", "any", nullptr);
+			check_choice(value, name, {"object", "any"});
 			break;
 		default:
 			break;
@@ -189,6 +190,72 @@ tell_of_due(Call *call, Table *table, TupleTableSlot *row)
 		note_due(queue.name, next, call->now);
 }
 
+// What is only done to an empty queue.
+struct Emptied {
+	const char *refused; // with the name of the queue in it
+	const char *hint;
+};
+constexpr Emptied dropping = {"queue \"%s\" cannot be dropped",
+							  "Stop its producers, let workers finish its messages or end them with outbox.cancel, "
+							  "then drop it."};
+constexpr Emptied reordering = {"the ordering of queue \"%s\" cannot be changed to or from fifo",
+								"Stop its producers, let workers finish its messages or end them with outbox.cancel, "
+								"then change it; or make another queue."};
+
+[[noreturn]] void
+queue_in_use(const Emptied &what, const text *name, const char *detail)
+{
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE), errmsg(what.refused, shown(name)), errdetail("%s", detail),
+					errhint("%s", what.hint)));
+}
+
+bool
+holds_rows(Table *table, int which, const text *name)
+{
+	Relation index = own_index(table, which);
+	ScanKeyData key;
+	Probe probe;
+	bool found;
+
+	key_equals(&key, index, 1, F_TEXTEQ, PointerGetDatum(name));
+	begin_probe(&probe, table, index, 1);
+	start_probe(&probe, &key, 1);
+	// Producers are shut out, but a row that is claimed or renewed meanwhile moves in the
+	// index: nothing found is looked for again in a snapshot.
+	found = next_row(&probe) || find_in_latest_snapshot(table, index, &key, 1, probe.slot);
+	end_probe(&probe);
+	return found;
+}
+
+// Shuts out producers, and refuses while a message is pending, committed or not yet, by anybody. Marks of keys go.
+void
+require_empty(Call *call, const Emptied &what, const text *name)
+{
+	LOCKTAG tag;
+
+	queue_lock_tag(&tag, relation_oid(queues_shape.name), name);
+	if (LockAcquire(&tag, AccessExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		queue_in_use(what, name, "A transaction that enqueued into it, or drops it, is still open.");
+	// A row leaves the first index for the second.
+	for (int which : {pending_index::held_back, pending_index::due})
+		if (holds_rows(pending(call), which, name))
+			queue_in_use(what, name, "It holds pending messages.");
+	forget_marks(call, name);
+}
+
+// Rows of an ordered queue know their place, those of others have none.
+void
+check_reordering(Call *call, Table *table, TupleTableSlot *found, TupleTableSlot *row)
+{
+	bool isnull;
+	auto is_fifo = [&](TupleTableSlot *slot) {
+		return strcmp(TextDatumGetCString(table->get(slot, queues_col::ordering, &isnull)), "fifo") == 0;
+	};
+
+	if (is_fifo(found) != is_fifo(row))
+		require_empty(call, reordering, DatumGetTextPP(table->get(found, queues_col::queue, &isnull)));
+}
+
 // Changes the queue's row by change(table, row), and looks again if it was changed.
 template <typename Change>
 void
@@ -212,6 +279,7 @@ change_queue(FunctionCallInfo fcinfo, const char *function, const Change &change
 			raise_queue_not_found(name);
 		ExecCopySlot(row, found);
 		change(table, row);
+		check_reordering(&call, table, found, row);
 		changed = update_row(table, &found->tts_tid, row, Wait::for_row);
 	} while (changed != Changed::done);
 	tell_of_due(&call, table, row);
@@ -226,45 +294,6 @@ set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
 {
 	change_queue(fcinfo, function,
 				 [&](Table *table, TupleTableSlot *row) { set(table, row, queues_col::paused, BoolGetDatum(paused)); });
-}
-
-[[noreturn]] void
-queue_in_use(const text *name, const char *detail)
-{
-	ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE), errmsg("queue \"%s\" cannot be dropped", shown(name)),
-					errdetail("%s", detail),
-					errhint("Stop its producers, let workers finish its messages or end them with outbox.cancel, "
-							"then drop it.")));
-}
-
-// Rows of any session, committed or not.
-bool
-has_pending(Call *call, const text *name)
-{
-	Table *table = pending(call);
-	Relation index = own_index(table, pending_index::due);
-	ScanKeyData key;
-	Probe probe;
-	bool found;
-
-	key_equals(&key, index, 1, F_TEXTEQ, PointerGetDatum(name));
-	begin_probe(&probe, table, index, 1);
-	start_probe(&probe, &key, 1);
-	// Producers are shut out, but a row that is claimed or renewed now moves in the index: if the
-	// probe finds nothing, a snapshot is searched.
-	found = next_row(&probe) || find_in_latest_snapshot(table, index, &key, 1, probe.slot);
-	end_probe(&probe);
-	return found;
-}
-
-void
-shut_out_producers(const text *name)
-{
-	LOCKTAG tag;
-
-	queue_lock_tag(&tag, relation_oid(queues_shape.name), name);
-	if (LockAcquire(&tag, AccessExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
-		queue_in_use(name, "A transaction that enqueued into it, or drops it, is still open.");
 }
 
 } // namespace
@@ -328,6 +357,23 @@ OUTBOX_FUNCTION(outbox_resume)
 	PG_RETURN_VOID();
 }
 
+OUTBOX_FUNCTION(outbox_unblock)
+{
+	text *name = required_text(fcinfo, 0, "queue");
+	text *partition_key = required_nonempty_text(fcinfo, 1, "partition_key");
+	core::Uuid blocked_by;
+	Call call;
+
+	begin_call(&call, "unblock()");
+	if (!unblock_key(&call, queue_named(&call, name), partition_key, &blocked_by))
+		ereport(ERROR, (errcode(ERRCODE_OUTBOX_NOT_PENDING),
+						errmsg("NOT_PENDING: no dead head blocks partition_key \"%s\" of queue \"%s\"",
+							   shown(partition_key), shown(name)),
+						errhint("outbox.blocked_keys shows what each key waits for.")));
+	end_call(&call);
+	PG_RETURN_DATUM(from_uuid(blocked_by));
+}
+
 OUTBOX_FUNCTION(outbox_drop_queue)
 {
 	text *name = required_text(fcinfo, 0, "queue");
@@ -337,9 +383,7 @@ OUTBOX_FUNCTION(outbox_drop_queue)
 
 	begin_call(&call, "drop_queue()");
 	queue_named(&call, name);
-	shut_out_producers(name);
-	if (has_pending(&call, name))
-		queue_in_use(name, "It holds pending messages.");
+	require_empty(&call, dropping, name);
 	table = open(&call, queues_shape, deletes);
 	found = table_slot_create(table->rel, nullptr);
 	do

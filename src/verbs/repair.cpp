@@ -183,7 +183,7 @@ repair_one(Call *call, const RepairScan *scan, Repaired *lease)
 	if (scan->cautious)
 		check_is_complete(call, &row);
 	recovery = recover_expired(call, &row, scan->by, free_lost_lease, &lease->attempt);
-	if (recovery != Recovery::skipped)
+	if (recovery == Recovery::freed || recovery == Recovery::ended)
 		note_count(row.queue, Counter::repaired);
 	return recovery;
 }
@@ -254,7 +254,7 @@ put_repaired(Call *call, const List *found, FunctionCallInfo result)
 		Datum values[4];
 		bool nulls[4] = {};
 
-		if (one->recovery == Recovery::skipped)
+		if (one->recovery == Recovery::skipped || one->recovery == Recovery::untried)
 			continue;
 		repaired++;
 		if (result == nullptr)

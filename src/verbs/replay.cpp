@@ -10,6 +10,7 @@
 #include "message/lease.h"
 #include "message/enqueueing.h"
 #include "message/dead.h"
+#include "message/order.h"
 
 namespace outbox {
 
@@ -57,6 +58,7 @@ read_message(Call *call, const core::Uuid &id, text **queue)
 	message.aggregate_type = read_text(aggregate_type);
 	message.aggregate_id = read_text(aggregate_id);
 	message.partition_key = read_text(partition_key);
+	message.sequence_id = DatumGetInt64(leaf->get(probe->slot, sequence_id, &isnull));
 	message.routing_key = read_text(routing_key);
 	value = leaf->get(probe->slot, payload, &isnull);
 	if (!isnull)
@@ -100,7 +102,8 @@ OUTBOX_FUNCTION(outbox_replay)
 	text *queue;
 	Table *replays;
 	TupleTableSlot *row;
-	KeyLock held;
+	KeyLock latch;
+	const Queue *held;
 	Probe probe;
 	Call call;
 
@@ -115,18 +118,20 @@ OUTBOX_FUNCTION(outbox_replay)
 	replays = open(&call, replays_shape, inserts);
 	row = new_row(replays);
 	begin_probe(&probe, replays, primary_index(replays), 1);
-	claim_replay(replays, &probe, id, &held);
+	claim_replay(replays, &probe, id, &latch);
 	set(replays, row, replays_col::outbox_id, from_uuid(id));
 	set(replays, row, replays_col::replay_id, from_uuid(message.id));
 	set(replays, row, replays_col::created_at, TimestampTzGetDatum(call.now));
 	insert_rows(replays, &row, 1);
-	unlock_key(&held);
+	unlock_key(&latch);
 	end_probe(&probe);
 	ExecDropSingleTupleTableSlot(row);
 	close_table(replays);
 	remove_dead(&call, id);
 
-	write_messages(&call, hold_queue(&call, queue), &message, 1);
+	held = hold_queue(&call, queue);
+	message.has_sequence = message.partition_key != nullptr && take_place_of(&call, held, message.partition_key, id);
+	write_messages(&call, held, &message, 1);
 	end_call(&call);
 	PG_RETURN_DATUM(from_uuid(message.id));
 }

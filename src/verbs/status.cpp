@@ -6,7 +6,8 @@
 // what was read, a lower bound. The result tells which of the three it is.
 //
 // Shape: the index of due times is read on both sides of now, priority by priority. Rows before now are due or have an
-// expired lease; rows behind are scheduled or leased. The row itself decides its state.
+// expired lease; rows behind are scheduled or leased. Rows that are held back have an index
+// of their own. The row itself decides its state.
 
 #include "commit/entries.h"
 #include "commit/shared.h"
@@ -29,6 +30,7 @@ constexpr int queues_in_full = 5;
 struct Held {
 	int64 due;
 	int64 scheduled;
+	int64 waiting; // behind others of their key
 	int64 leased;
 	int64 expired;
 	int64 dead;
@@ -36,6 +38,7 @@ struct Held {
 	TimestampTz oldest;
 	bool all_due; // all rows before now were read
 	bool all_later;
+	bool all_held_back;
 	bool all_dead;
 };
 
@@ -53,6 +56,7 @@ struct Row {
 	TimestampTz created_at;
 	TimestampTz expires_at;
 	bool leased;
+	bool held_back;
 };
 
 // Counts the queues once for each statement: the view calls this for one queue after the other. By the
@@ -79,6 +83,7 @@ read_row(const Table *table, TupleTableSlot *slot)
 	row.created_at = DatumGetTimestampTz(table->get(slot, pending_col::created_at, &isnull));
 	row.expires_at = DatumGetTimestampTz(table->get(slot, pending_col::lease_expires_at, &isnull));
 	row.leased = !isnull;
+	row.held_back = DatumGetBool(table->get(slot, pending_col::held_back, &isnull));
 	return row;
 }
 
@@ -91,6 +96,8 @@ count_row(Asked *asked, const Row &row)
 		held->leased++;
 	else if (row.leased)
 		held->expired++;
+	else if (row.held_back)
+		held->waiting++;
 	else if (row.next_attempt_at > asked->now)
 		held->scheduled++;
 	else
@@ -144,6 +151,23 @@ walk_due(Asked *asked)
 			all = walk_level(asked, &peek, level, later, &entries) && all;
 		*(later ? &asked->held.all_later : &asked->held.all_due) = all;
 	}
+	end_peek(&peek);
+}
+
+void
+walk_held_back(Asked *asked)
+{
+	int64 entries = asked->limit;
+	ScanKeyData key;
+	Peek peek;
+	Walk walk;
+
+	begin_peek(&peek, asked->pending, pending_index::held_back, 1);
+	key_equals(&key, peek.index, 1, F_TEXTEQ, PointerGetDatum(asked->queue));
+	start_peek(&peek, &key, 1);
+	while ((walk = next_within(&peek, ForwardScanDirection, &entries)) == Walk::row)
+		count_row(asked, read_row(asked->pending, peek.slot));
+	asked->held.all_held_back = walk == Walk::end;
 	end_peek(&peek);
 }
 
@@ -221,7 +245,7 @@ walk_dead(Asked *asked, Call *call)
 int64
 pending_seen(const Held *held)
 {
-	return held->due + held->scheduled + held->leased + held->expired;
+	return held->due + held->scheduled + held->waiting + held->leased + held->expired;
 }
 
 // If more was read than is kept, there are rows that no commit announced, such as restored dead letters.
@@ -229,7 +253,7 @@ bool
 is_below_what_was_read(const Held *held, QueueSlot *slot)
 {
 	return kept(slot, Kept::pending) < pending_seen(held) || kept(slot, Kept::leased) < held->leased + held->expired ||
-		   kept(slot, Kept::dead) < held->dead;
+		   kept(slot, Kept::dead) < held->dead || kept(slot, Kept::waiting) < held->waiting;
 }
 
 // The rest follows from the totals. No number is less than what was read.
@@ -240,6 +264,7 @@ complete_from_totals(Held *held, QueueSlot *slot)
 	int64 leased = Max(kept(slot, Kept::leased), held->leased + held->expired);
 
 	held->dead = held->all_dead ? held->dead : Max(kept(slot, Kept::dead), held->dead);
+	held->waiting = held->all_held_back ? held->waiting : Max(kept(slot, Kept::waiting), held->waiting);
 	if (held->all_due && held->all_later)
 		return;
 	if (!held->all_later)
@@ -247,13 +272,13 @@ complete_from_totals(Held *held, QueueSlot *slot)
 		int64 rest;
 
 		held->leased = Max(leased - held->expired, held->leased);
-		rest = total - held->due - held->expired - held->leased;
+		rest = total - held->due - held->waiting - held->expired - held->leased;
 		if (!held->all_due)
 			rest = Min(rest, static_cast<int64>(pg_atomic_read_u64(&slot->scheduled)));
 		held->scheduled = Max(rest, held->scheduled);
 	}
 	if (!held->all_due)
-		held->due = Max(total - held->scheduled - held->leased - held->expired, held->due);
+		held->due = Max(total - held->scheduled - held->waiting - held->leased - held->expired, held->due);
 }
 
 void
@@ -265,9 +290,10 @@ find_out(Asked *asked, Call *call)
 	asked->ref = queue_ref(text_to_cstring(asked->queue), false);
 	asked->pending = open(call, pending_shape, reads);
 	walk_due(asked);
+	walk_held_back(asked);
 	if (!asked->held.all_due)
 		walk_expired(asked);
-	if (!asked->held.all_due || !asked->held.all_later)
+	if (!asked->held.all_due || !asked->held.all_later || !asked->held.all_held_back)
 		walk_oldest(asked);
 	close_table(asked->pending);
 	walk_dead(asked, call);
@@ -283,7 +309,7 @@ seconds(TimestampTz from, TimestampTz to)
 
 OUTBOX_FUNCTION(outbox_queue_status)
 {
-	constexpr int columns = 10;
+	constexpr int columns = 11;
 	TupleDesc desc = single_row_desc(fcinfo, columns);
 	Asked asked = {};
 	Held *held = &asked.held;
@@ -297,7 +323,7 @@ OUTBOX_FUNCTION(outbox_queue_status)
 	find_out(&asked, &call);
 	end_reading(&call);
 	counted = asked.ref.slot != nullptr ? counted_at(asked.ref.slot) : 0;
-	if (!held->all_due || !held->all_later || !held->all_dead)
+	if (!held->all_due || !held->all_later || !held->all_held_back || !held->all_dead)
 	{
 		if (counted != 0 && is_below_what_was_read(held, asked.ref.slot))
 		{
@@ -309,15 +335,16 @@ OUTBOX_FUNCTION(outbox_queue_status)
 	if (counted != 0)
 		complete_from_totals(held, asked.ref.slot);
 
-	Datum values[columns] = {
-		Int64GetDatum(pending_seen(held)),    Int64GetDatum(held->due),         Int64GetDatum(held->leased),
-		Int64GetDatum(held->expired),         Int64GetDatum(held->scheduled),   Int64GetDatum(held->dead),
-		seconds(held->oldest_due, asked.now), seconds(held->oldest, asked.now), CStringGetTextDatum(how),
-		TimestampTzGetDatum(counted)};
+	Datum values[columns] = {Int64GetDatum(pending_seen(held)), Int64GetDatum(held->due),
+							 Int64GetDatum(held->leased),       Int64GetDatum(held->expired),
+							 Int64GetDatum(held->scheduled),    Int64GetDatum(held->waiting),
+							 Int64GetDatum(held->dead),         seconds(held->oldest_due, asked.now),
+							 seconds(held->oldest, asked.now),  CStringGetTextDatum(how),
+							 TimestampTzGetDatum(counted)};
 
-	nulls[6] = held->oldest_due == DT_NOEND;
-	nulls[7] = held->oldest == DT_NOEND;
-	nulls[9] = counted == 0;
+	nulls[7] = held->oldest_due == DT_NOEND;
+	nulls[8] = held->oldest == DT_NOEND;
+	nulls[10] = counted == 0;
 	return single_row(desc, values, nulls);
 }
 

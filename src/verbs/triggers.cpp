@@ -45,13 +45,14 @@ read_entry(Relation rel, HeapTuple tuple, Entry *entry)
 	Datum queue = required(pending_col::queue);
 	Datum priority = required(pending_col::priority);
 	Datum next_attempt = required(pending_col::next_attempt_at);
+	Datum held_back = required(pending_col::held_back);
 	bool unleased;
 	Datum expiry = value(pending_col::lease_expires_at, &unleased);
 
 	if (!all_there)
 		return false;
-	*entry = {DatumGetTextPP(queue), DatumGetInt16(priority), DatumGetTimestampTz(next_attempt), !unleased,
-			  DatumGetTimestampTz(expiry)};
+	*entry = {DatumGetTextPP(queue),       DatumGetInt16(priority), DatumGetTimestampTz(next_attempt), !unleased,
+			  DatumGetTimestampTz(expiry), DatumGetBool(held_back)};
 	return true;
 }
 

@@ -11,6 +11,7 @@
 #include "server/clock.h"
 #include "server/boundary.h"
 #include "message/due.h"
+#include "message/order.h"
 
 namespace outbox {
 
@@ -97,7 +98,7 @@ is_any_claimable(const List *names)
 	{
 		const Queue *queue = static_cast<const Queue *>(lfirst(cell));
 
-		found = found || (!queue->paused && has_due(&call, queue));
+		found = found || (!queue->paused && (has_due(&call, queue) || has_marks_to_settle(&call, queue)));
 	}
 	end_reading(&call);
 	PopActiveSnapshot();

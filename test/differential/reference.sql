@@ -839,13 +839,13 @@ BEGIN
 	PERFORM model.refuse_bad(model.too_long(greatest(lease, backoff_base, backoff_cap, repair_delay)));
 	PERFORM model.refuse_bad(max_attempts < 1 OR lease <= '0' OR backoff_base < '0' OR backoff_cap < '0'
 		OR repair_delay < '0' OR backoff_jitter NOT BETWEEN 0 AND 1
-		OR ordering NOT IN ('none', 'numbered', 'fifo') OR on_dead_head NOT IN ('continue', 'block')
+		OR ordering NOT IN ('none', 'numbered') OR on_dead_head NOT IN ('continue', 'block')
 		OR payload_kind NOT IN ('object', 'any') OR max_releases < 0);
 	-- No database of this test has a function that could be one.
 	IF validator <> '' THEN
 		PERFORM model.refuse('42883', 'no such validator');
 	END IF;
-	IF ordering = 'fifo' OR on_dead_head = 'block' OR max_in_flight IS NOT NULL THEN
+	IF max_in_flight IS NOT NULL THEN
 		PERFORM model.refuse('0A000', 'not in this version');
 	END IF;
 END $$;

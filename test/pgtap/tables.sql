@@ -5,7 +5,7 @@ SET intervalstyle = 'postgres';
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(37);
+SELECT plan(39);
 
 CREATE FUNCTION pg_temp.columns(relation regclass) RETURNS TABLE (name text, type text, not_null boolean, value text) LANGUAGE sql AS $$
 	SELECT attname::text, format_type(atttypid, atttypmod), attnotnull, pg_get_expr(adbin, adrelid)
@@ -18,7 +18,7 @@ $$;
 
 SELECT results_eq(
 	$$SELECT relname::text COLLATE "C", relkind::text FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind NOT IN ('i', 't', 'c', 'I') AND relname !~ '_p[0-9]{8}$' ORDER BY 1$$,
-	$$VALUES ('attempts' COLLATE "C", 'p'), ('attempts_default', 'r'), ('dead', 'r'), ('dead_letters', 'v'), ('idempotency_keys', 'r'), ('key_numbers', 'r'), ('messages', 'p'),
+	$$VALUES ('attempts' COLLATE "C", 'p'), ('attempts_default', 'r'), ('blocked_keys', 'v'), ('dead', 'r'), ('dead_letters', 'v'), ('idempotency_keys', 'r'), ('key_marks', 'r'), ('key_numbers', 'r'), ('messages', 'p'),
 		('messages_default', 'r'), ('operational_status', 'v'), ('pending', 'r'), ('queues', 'r'), ('replays', 'r'), ('retention', 'r'), ('retired_numbers', 'r'), ('sequences', 'v'), ('stats', 'v'), ('status', 'v'),
 		('workers', 'v')$$,
 	'the tables and views');
@@ -93,7 +93,8 @@ SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.pending')$$, $$VALUES
 	('claimed_at', 'timestamp with time zone', false, NULL),
 	('lease_token', 'uuid', false, NULL),
 	('lease_expires_at', 'timestamp with time zone', false, NULL),
-	('release_count', 'integer', true, '0')$$, 'columns of pending');
+	('release_count', 'integer', true, '0'),
+	('held_back', 'boolean', true, 'false')$$, 'columns of pending');
 SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.idempotency_keys')$$, $$VALUES
 	('digest', 'bytea', true, NULL),
 	('queue', 'text', true, NULL),
@@ -104,6 +105,15 @@ SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.key_numbers')$$, $$VAL
 	('queue', 'text', true, NULL),
 	('partition_key', 'text', true, NULL),
 	('outbox_id', 'uuid', true, NULL)$$, 'columns of key_numbers');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.key_marks')$$, $$VALUES
+	('mark_id', 'uuid', true, NULL),
+	('digest', 'bytea', true, NULL),
+	('queue', 'text', true, NULL),
+	('partition_key', 'text', true, NULL),
+	('kind', 'text', true, NULL),
+	('sequence_id', 'bigint', true, NULL),
+	('outbox_id', 'uuid', false, NULL),
+	('created_at', 'timestamp with time zone', true, NULL)$$, 'columns of key_marks');
 SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.replays')$$, $$VALUES
 	('outbox_id', 'uuid', true, NULL),
 	('replay_id', 'uuid', true, NULL),
@@ -141,8 +151,11 @@ SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.operational_statu
 	('last_error_message', 'text'), ('last_attempt_at', 'timestamp with time zone')$$, 'columns of operational_status');
 SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.status')$$, $$VALUES
 	('queue', 'text'), ('paused', 'boolean'), ('pending_count', 'bigint'), ('due_unleased_count', 'bigint'), ('leased_count', 'bigint'),
-	('expired_lease_count', 'bigint'), ('scheduled_count', 'bigint'), ('dead_count', 'bigint'), ('oldest_due_age_seconds', 'double precision'),
+	('expired_lease_count', 'bigint'), ('scheduled_count', 'bigint'), ('waiting_count', 'bigint'), ('dead_count', 'bigint'), ('oldest_due_age_seconds', 'double precision'),
 	('oldest_pending_age_seconds', 'double precision'), ('counts', 'text'), ('counted_at', 'timestamp with time zone')$$, 'columns of status');
+SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.blocked_keys')$$, $$VALUES
+	('queue', 'text'), ('partition_key', 'text'), ('outbox_id', 'uuid'), ('sequence_id', 'bigint'), ('reason', 'text'),
+	('since', 'timestamp with time zone'), ('behind', 'bigint')$$, 'columns of blocked_keys');
 SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.workers')$$, $$VALUES
 	('kind', 'text'), ('database', 'text'), ('pid', 'integer'), ('state', 'text'), ('since', 'timestamp with time zone'), ('next_wake', 'timestamp with time zone'),
 	('last_error', 'text'), ('last_error_at', 'timestamp with time zone'), ('failures', 'integer'), ('starts', 'bigint'), ('wakeups', 'bigint'),
@@ -176,8 +189,9 @@ SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.queues')$$, $$VALU
 	('queues_max_attempts', 'CHECK ((max_attempts >= 1))'),
 	('queues_max_releases', 'CHECK ((max_releases >= 0))'),
 	('queues_name_length', 'CHECK (((octet_length(queue) >= 1) AND (octet_length(queue) <= 63)))'),
-	('queues_not_yet', 'CHECK (((on_dead_head = ''continue''::text) AND (max_in_flight IS NULL)))'),
-	('queues_ordering', 'CHECK ((ordering = ANY (ARRAY[''none''::text, ''numbered''::text])))'),
+	('queues_not_yet', 'CHECK ((max_in_flight IS NULL))'),
+	('queues_on_dead_head', 'CHECK ((on_dead_head = ANY (ARRAY[''continue''::text, ''block''::text])))'),
+	('queues_ordering', 'CHECK ((ordering = ANY (ARRAY[''none''::text, ''numbered''::text, ''fifo''::text])))'),
 	('queues_payload_kind', 'CHECK ((payload_kind = ANY (ARRAY[''object''::text, ''any''::text])))'),
 	('queues_pkey', 'PRIMARY KEY (queue)'),
 	('queues_repair_delay', 'CHECK ((repair_delay >= ''00:00:00''::interval))'),
@@ -191,6 +205,7 @@ SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.attempts_default')
 	('attempts_default_pkey', 'PRIMARY KEY (outbox_id, attempt_no)'),
 	('attempts_number', 'CHECK ((attempt_no >= 1))')$$, 'constraints of attempts_default');
 SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.pending')$$, $$VALUES
+	('pending_held_back_has_number', 'CHECK (((NOT held_back) OR (sequence_id IS NOT NULL)))'),
 	('pending_lease_is_whole', 'CHECK ((num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) = ANY (ARRAY[0, 4])))'),
 	('pending_pkey', 'PRIMARY KEY (outbox_id)'),
 	('pending_priority', 'CHECK (((priority >= 0) AND (priority <= 15)))'),
@@ -201,14 +216,15 @@ SELECT results_eq($$SELECT * FROM pg_temp.indexes('outbox.attempts_default')$$, 
 	('attempts_default_one_terminal_per_outbox', 'UNIQUE USING btree (outbox_id) WHERE (state = ANY (ARRAY[''DISPATCHED''::outbox.attempt_state, ''FAILED''::outbox.attempt_state]))'),
 	('attempts_default_pkey', 'UNIQUE USING btree (outbox_id, attempt_no)')$$, 'indexes of attempts_default');
 SELECT results_eq($$SELECT * FROM pg_temp.indexes('outbox.pending')$$, $$VALUES
-	('pending_due', 'USING btree (queue, priority DESC, GREATEST(next_attempt_at, lease_expires_at))'),
+	('pending_due', 'USING btree (queue, priority DESC, GREATEST(next_attempt_at, lease_expires_at)) WHERE (NOT held_back)'),
+	('pending_held_back', 'USING btree (queue) WHERE held_back'),
 	('pending_key_sequence', 'UNIQUE USING btree (outbox.key_digest(queue, partition_key), sequence_id) WHERE (sequence_id IS NOT NULL)'),
 	('pending_lease', 'USING btree (lease_expires_at, claimed_by) WHERE ((claimed_by IS NOT NULL) OR (claimed_at IS NOT NULL) OR (lease_expires_at IS NOT NULL))'),
 	('pending_pkey', 'UNIQUE USING btree (outbox_id)')$$, 'indexes of pending');
-SELECT results_eq($$SELECT relname::text COLLATE "C", d.definition FROM unnest(ARRAY['dead', 'idempotency_keys', 'key_numbers', 'replays', 'retired_numbers']) relname,
+SELECT results_eq($$SELECT relname::text COLLATE "C", d.definition FROM unnest(ARRAY['dead', 'idempotency_keys', 'key_marks', 'key_numbers', 'replays', 'retired_numbers']) relname,
 		LATERAL pg_temp.constraints(('outbox.' || relname)::regclass) d ORDER BY 1$$,
 	$$VALUES ('dead' COLLATE "C", 'CHECK ((num_nulls(acknowledged_at, acknowledged_by, reason) = ANY (ARRAY[0, 3])))'), ('dead', 'PRIMARY KEY (outbox_id)'),
-		('idempotency_keys', 'PRIMARY KEY (digest)'), ('key_numbers', 'PRIMARY KEY (digest, upto)'), ('replays', 'PRIMARY KEY (outbox_id)'), ('retired_numbers', 'PRIMARY KEY (outbox_id)')$$,
+		('idempotency_keys', 'PRIMARY KEY (digest)'), ('key_marks', 'CHECK ((kind = ANY (ARRAY[''drained''::text, ''gap''::text, ''blocked''::text])))'), ('key_marks', 'PRIMARY KEY (mark_id)'), ('key_numbers', 'PRIMARY KEY (digest, upto)'), ('replays', 'PRIMARY KEY (outbox_id)'), ('retired_numbers', 'PRIMARY KEY (outbox_id)')$$,
 	'keys of the tables beside');
 -- The comment on the index of terminal attempts states the invariant.
 SELECT matches(obj_description('outbox.attempts_default_one_terminal_per_outbox'::regclass, 'pg_class'), 'at most one terminal attempt',

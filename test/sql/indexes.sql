@@ -108,16 +108,17 @@ SELECT * FROM t.with_index('ALTER TABLE outbox.pending DROP CONSTRAINT pending_p
 SELECT * FROM t.with_index('ALTER TABLE outbox.pending DROP CONSTRAINT pending_pkey; CREATE UNIQUE INDEX pending_pkey ON outbox.pending (outbox_id)');
 
 -- The others under their names, each different in one thing.
-SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC, next_attempt_at)');
-SELECT * FROM t.index('pending_due', 'pending (queue, priority, (GREATEST(next_attempt_at, lease_expires_at)))');
-SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC NULLS LAST, (GREATEST(next_attempt_at, lease_expires_at)))');
-SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC, (LEAST(next_attempt_at, lease_expires_at)))');
-SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC, (GREATEST(lease_expires_at, next_attempt_at)))');
-SELECT * FROM t.index('pending_due', 'pending (queue text_pattern_ops, priority DESC, (GREATEST(next_attempt_at, lease_expires_at)))');
-SELECT * FROM t.index('pending_due', 'pending (queue COLLATE "POSIX", priority DESC, (GREATEST(next_attempt_at, lease_expires_at)))');
-SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at))) INCLUDE (outbox_id)');
+SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC, next_attempt_at) WHERE NOT held_back');
+SELECT * FROM t.index('pending_due', 'pending (queue, priority, (GREATEST(next_attempt_at, lease_expires_at))) WHERE NOT held_back');
+SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC NULLS LAST, (GREATEST(next_attempt_at, lease_expires_at))) WHERE NOT held_back');
+SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC, (LEAST(next_attempt_at, lease_expires_at))) WHERE NOT held_back');
+SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC, (GREATEST(lease_expires_at, next_attempt_at))) WHERE NOT held_back');
+SELECT * FROM t.index('pending_due', 'pending (queue text_pattern_ops, priority DESC, (GREATEST(next_attempt_at, lease_expires_at))) WHERE NOT held_back');
+SELECT * FROM t.index('pending_due', 'pending (queue COLLATE "POSIX", priority DESC, (GREATEST(next_attempt_at, lease_expires_at))) WHERE NOT held_back');
+SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at))) INCLUDE (outbox_id) WHERE NOT held_back');
 SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at))) WHERE claimed_by IS NULL');
-SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at)))', 'UNIQUE');
+SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at)))');
+SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at))) WHERE NOT held_back', 'UNIQUE');
 SELECT * FROM t.index('pending_lease', 'pending (lease_expires_at, claimed_by)');
 SELECT * FROM t.index('pending_lease', 'pending (claimed_by, lease_expires_at) WHERE claimed_by IS NOT NULL OR claimed_at IS NOT NULL OR lease_expires_at IS NOT NULL');
 SELECT * FROM t.index('pending_lease', 'pending (lease_expires_at, claimed_by) WHERE claimed_by IS NOT NULL');
@@ -137,7 +138,7 @@ SELECT * FROM t.with_index($$UPDATE pg_index SET indisvalid = false WHERE indexr
 -- it, is ours.
 SELECT * FROM t.with_index('ALTER INDEX outbox.pending_due RENAME TO by_due; ALTER INDEX outbox.pending_pkey RENAME TO by_id');
 SELECT * FROM t.with_index('ALTER INDEX outbox.pending_due SET (fillfactor = 50); REINDEX TABLE outbox.pending');
-SELECT * FROM t.with_index('CREATE INDEX pending_copy ON outbox.pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at))); DROP INDEX outbox.pending_due');
+SELECT * FROM t.with_index('CREATE INDEX pending_copy ON outbox.pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at))) WHERE NOT held_back; DROP INDEX outbox.pending_due');
 SELECT * FROM t.index('attempts_default_one_terminal_per_outbox', 'attempts_default USING btree (outbox_id) WHERE (state = ANY (ARRAY[''DISPATCHED''::outbox.attempt_state, ''FAILED''::outbox.attempt_state]))', 'UNIQUE');
 
 -- An index that the catalog calls ours, whose entries lie at other places (damaged, that is): it may

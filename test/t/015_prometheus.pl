@@ -415,7 +415,7 @@ my %gauges = map { /^outbox_(\w+)\{queue="g"\}$/ && $now->{types}{"outbox_$1"} ?
 	grep { /^(\w+)/ && ($now->{types}{$1} // '') eq 'gauge' } keys %{ $now->{values} };
 my ($age, $due_age) = (delete $gauges{oldest_pending_age_seconds}, delete $gauges{oldest_claimable_age_seconds});
 
-is_deeply(\%gauges, { pending_depth => 10, pending_due => 3, pending_leased => 2, pending_expired => 1, pending_scheduled => 4, dead_letters => 1, counts_exact => 1, queue_paused => 0 },
+is_deeply(\%gauges, { pending_depth => 10, pending_due => 3, pending_leased => 2, pending_expired => 1, pending_scheduled => 4, pending_waiting => 0, dead_letters => 1, counts_exact => 1, queue_paused => 0 },
 	'gauges of a queue');
 cmp_ok($age, '>=', 1000, 'age of the oldest');
 cmp_ok($due_age, '>=', 500, 'age of the oldest that is due');

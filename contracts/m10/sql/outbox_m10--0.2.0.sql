@@ -233,7 +233,7 @@ CREATE VIEW m10_recovery.outbox AS
 		NULL::timestamptz AS next_retry_at
 	FROM outbox.messages m
 	LEFT JOIN m10_recovery.event_ids e ON e.outbox_id = m.outbox_id
-	LEFT JOIN outbox.pending p ON p.outbox_id = m.outbox_id AND p.queue = 'm10'
+	LEFT JOIN outbox.pending p ON p.outbox_id = m.outbox_id AND p.queue = 'm10' AND NOT p.held_back
 	WHERE m.queue = 'm10';
 COMMENT ON VIEW m10_recovery.outbox IS
 'The events of queue m10, past ones too. A condition on id costs one look-up; one on claimed_at or claimed_by reads what is claimed; one on process_after all that is pending, and messages as the planner sees fit. Anything else, counts and processed_at IS NULL among them, reads every message there ever was. For roles that may read outbox.messages too: a function of the reader''s own in a condition may be shown messages of other queues.';

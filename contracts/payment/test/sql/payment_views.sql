@@ -116,7 +116,7 @@ SELECT s AS query, t.scans(replace(s, '$1', quote_literal(t.payment('n777')))) A
 	(16, $$SELECT * FROM outbox.operational_status WHERE lease_expires_at <= now()$$)) v(n, s) ORDER BY n;
 -- What has been due longest: by the core's order of claims; from the view, by an index too where
 -- the tables are large (here: made to), the ids before their payments.
-EXPLAIN (COSTS OFF) SELECT outbox_id, next_attempt_at FROM outbox.pending WHERE queue = 'payment' AND priority = 0 AND claimed_by IS NULL
+EXPLAIN (COSTS OFF) SELECT outbox_id, next_attempt_at FROM outbox.pending WHERE queue = 'payment' AND priority = 0 AND NOT held_back AND claimed_by IS NULL
 ORDER BY greatest(next_attempt_at, lease_expires_at) LIMIT 10;
 SET enable_seqscan = off;
 SELECT s AS query, t.scans(s) AS scans FROM (VALUES
