@@ -17,6 +17,7 @@ namespace {
 struct Place {
 	int element;
 	const char *name; // of the value, nullptr = none
+	char short_name[NAMEDATALEN];
 };
 
 void
@@ -36,18 +37,18 @@ wrong_type(const char *name, const char *wanted)
 	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must be %s", name, wanted)));
 }
 
-char *
-string_of(const char *name, const JsonbValue *value)
-{
-	if (value->type != jbvString)
-		wrong_type(name, "a JSON string");
-	return pnstrdup(value->val.string.val, static_cast<Size>(value->val.string.len));
-}
-
 text *
 text_of(const char *name, const JsonbValue *value)
 {
-	return cstring_to_text(string_of(name, value));
+	if (value->type != jbvString)
+		wrong_type(name, "a JSON string");
+	return cstring_to_text_with_len(value->val.string.val, value->val.string.len);
+}
+
+char *
+string_of(const char *name, const JsonbValue *value)
+{
+	return text_to_cstring(text_of(name, value));
 }
 
 int
@@ -117,7 +118,7 @@ read_field(const char *name, JsonbValue *value, Message *message)
 				 {"aggregate_id", &message->aggregate_id}, {"partition_key", &message->partition_key},
 				 {"routing_key", &message->routing_key},   {"idempotency_key", &message->idempotency_key},
 				 {"content_type", &message->content_type}};
-	auto is = [&](const char *candidate) { return strcmp(name, candidate) == 0; };
+	auto is = [&](const char *candidate) { return *name == *candidate && strcmp(name, candidate) == 0; };
 	bool absent = value->type == jbvNull; // JSON null: the argument's default
 
 	for (const auto &field : texts)
@@ -169,6 +170,22 @@ is_json_null(const Jsonb *json)
 	return JsonbExtractScalar(const_cast<JsonbContainer *>(&json->root), &value) && value.type == jbvNull;
 }
 
+// The names of the arguments are short, and there are some in each element.
+void
+set_name(Place *place, const JsonbValue *key)
+{
+	Size length = static_cast<Size>(key->val.string.len);
+
+	if (length >= sizeof(place->short_name))
+	{
+		place->name = pnstrdup(key->val.string.val, length);
+		return;
+	}
+	memcpy(place->short_name, key->val.string.val, length);
+	place->short_name[length] = '\0';
+	place->name = place->short_name;
+}
+
 void
 read_element(JsonbContainer *object, Jsonb *no_headers, Place *place, Message *message)
 {
@@ -180,7 +197,7 @@ read_element(JsonbContainer *object, Jsonb *no_headers, Place *place, Message *m
 	message->headers = no_headers;
 	while ((token = JsonbIteratorNext(&iterator, &value, true)) != WJB_DONE)
 		if (token == WJB_KEY)
-			place->name = pnstrdup(value.val.string.val, static_cast<Size>(value.val.string.len));
+			set_name(place, &value);
 		else if (token == WJB_VALUE)
 			read_field(place->name, &value, message);
 	place->name = nullptr;
