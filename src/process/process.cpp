@@ -22,6 +22,7 @@ constexpr const char *session[][2] = {
 	{"default_transaction_deferrable", "off"},
 	{"session_replication_role", "origin"},
 	{"default_table_access_method", "heap"},
+	{"default_tablespace", ""},
 	{"synchronous_commit", "off"},
 	{"exit_on_error", "off"},
 	{"row_security", "on"},

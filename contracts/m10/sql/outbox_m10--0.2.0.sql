@@ -10,6 +10,10 @@
  */
 \echo Use "CREATE EXTENSION outbox_m10" to load this file. \quit
 
+-- The table is of the kind and where the core's tables are.
+SET LOCAL default_table_access_method = 'heap';
+SET LOCAL default_tablespace = '';
+
 ---------------------------------------------------------------- the owner
 
 DO LANGUAGE plpgsql $roles$

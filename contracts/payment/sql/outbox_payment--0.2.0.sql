@@ -15,6 +15,9 @@
  */
 \echo Use "CREATE EXTENSION outbox_payment" to load this file. \quit
 
+-- The index is where the core's tables are.
+SET LOCAL default_tablespace = '';
+
 ---------------------------------------------------------------- roles
 
 DO LANGUAGE plpgsql $roles$
