@@ -220,10 +220,12 @@ gather(DueScan *scan, Claim *claim, Gathered *gathered, int most)
 	return 0;
 }
 
+// If the clock has stepped back since the call began, the lease begins with the call: one that ended before that would
+// look expired to this very claim.
 void
-lease_row(Claim *claim, Candidate *candidate, PendingRow *row, const Queue *queue)
+lease_row(const Call *call, Claim *claim, Candidate *candidate, PendingRow *row, const Queue *queue)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = Max(GetCurrentTimestamp(), call->now);
 
 	expect(core::State::pending, core::Event::claim, false);
 	candidate->token = random_token();
@@ -243,7 +245,7 @@ take(Call *call, Claim *claim, Candidate *candidate, const Queue *queue)
 {
 	PendingRow row = *candidate->row;
 
-	lease_row(claim, candidate, &row, queue);
+	lease_row(call, claim, candidate, &row, queue);
 	candidate->taken = store(call, &row, Wait::never) == Changed::done;
 	candidate->attempt_count = row.attempt_count;
 }
@@ -260,7 +262,7 @@ settle_and_take(Call *call, Claim *claim, Candidate *candidate, const Queue *que
 	{
 		Recovery recovery = recover_expired(
 			call, &row, claim->worker,
-			[&](PendingRow *freed, const Queue *) { lease_row(claim, candidate, freed, queue); }, &attempt);
+			[&](PendingRow *freed, const Queue *) { lease_row(call, claim, candidate, freed, queue); }, &attempt);
 
 		candidate->taken = recovery == Recovery::freed;
 		candidate->attempt_count = row.attempt_count;
