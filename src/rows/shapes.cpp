@@ -14,6 +14,13 @@ constexpr auto not_null = Column::not_null;
 constexpr auto nullable = Column::nullable;
 constexpr bool unchanging = true;
 
+// The last column of two tables in a test: newer than most of its databases. Elsewhere it ends the list.
+#ifdef OUTBOX_STOP_POINTS
+constexpr Column test_column = {"note", TEXTOID, nullable, false, Since::v0_2_0next};
+#else
+constexpr Column test_column;
+#endif
+
 } // namespace
 
 // Its CHECKs are always evaluated, because it is rarely written to.
@@ -34,7 +41,8 @@ const Shape queues_shape = {
 	 {"created_at", TIMESTAMPTZOID, not_null},
 	 {"validator_owner", TEXTOID, nullable},
 	 {"payload_kind", TEXTOID, not_null},
-	 {"max_releases", INT4OID, nullable}},
+	 {"max_releases", INT4OID, nullable},
+	 test_column},
 	{{"pkey", true, {"queue"}, nullptr}},
 	{},
 	{"merge_queue"},
@@ -105,7 +113,8 @@ const Shape pending_shape = {
 	 {"lease_token", UUIDOID, nullable},
 	 {"lease_expires_at", TIMESTAMPTZOID, nullable},
 	 {"release_count", INT4OID, not_null},
-	 {"held_back", BOOLOID, not_null}},
+	 {"held_back", BOOLOID, not_null},
+	 test_column},
 	{{"pkey", true, {"outbox_id"}, nullptr},
 	 {"due", false, {"queue", "priority DESC", "GREATEST(next_attempt_at, lease_expires_at)"}, "NOT held_back"},
 	 {"lease",

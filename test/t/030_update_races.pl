@@ -7,8 +7,12 @@
 # nobody (no deadlock, no error, no lost or doubled message, no lease lost), and the worker
 # that served the old version serves the new one. (B31)
 #
+# A library that knows a column which the database lacks, because it has an older version, does
+# there what it does in the new one.
+#
 # The library with stop points serves version 0.2.0next as well, which is made of 0.2.0 here:
-# it adds columns to tables that sessions remember, a function, and a column of a view.
+# it adds columns to tables that sessions remember, a function, and a column of a view. The library
+# knows the columns (src/rows/shapes.cpp).
 use strict;
 use warnings;
 
@@ -131,6 +135,33 @@ foreach my $extension (qw(outbox outbox_payment outbox_m10))
 	compare($extension, $_, $present) foreach grep { $_ ne $present } @released;
 }
 compare('outbox', $old, $new);
+
+# ---------------------------------------------------------------- a database that is older than the library
+
+{
+	my @calls = grep { /^[A-Z]/ } split /\n/, slurp_file('test/sql/calls.inc');
+	my %said;
+
+	foreach my $version ($old, $new)
+	{
+		my $db = "at_$version" =~ s/\W/_/gr;
+
+		$node->safe_psql('postgres', "CREATE DATABASE $db");
+		$node->safe_psql($db, "CREATE EXTENSION outbox VERSION '$version';\n" . slurp_file('test/sql/setup.inc') =~ s/^\\set.*\n//mgr);
+		wait_for_worker($node, database => $db);
+		$said{$version} = $node->safe_psql($db, join("\n", @calls));
+		serves($node, $db, "version $version");
+		is($node->safe_psql($db, q{SELECT object, problem FROM outbox.check() WHERE severity = 'error'}), '', '... check() finds nothing');
+	}
+	isnt($said{$old}, '', 'a column newer than the database: each function was called');
+	is($said{$old}, $said{$new}, '... and answers as in a database that has it');
+	is($node->safe_psql('at_0_2_0', q{SELECT count(*) FROM pg_attribute WHERE attname = 'note'}), '0', '... which it has not');
+	# A database of the new version must have it.
+	$node->safe_psql('at_0_2_0next', 'ALTER TABLE outbox.pending DROP COLUMN note');
+	is(sqlstate($node, q{SELECT outbox.enqueue('e', '1')}, database => 'at_0_2_0next'), '42703', 'missing in a database of the new version: 42703');
+	is($node->safe_psql('at_0_2_0next', q{SELECT object || ' ' || problem FROM outbox.check() WHERE severity = 'error'}), 'outbox.pending has no column note', '... check()');
+	$node->safe_psql('postgres', "DROP DATABASE $_") foreach qw(at_0_2_0 at_0_2_0next);
+}
 
 # ---------------------------------------------------------------- under load
 
