@@ -377,7 +377,7 @@ COMMENT ON COLUMN outbox.key_marks.mark_id IS 'a random id';
 COMMENT ON COLUMN outbox.key_marks.digest IS 'outbox.key_digest(queue, partition_key)';
 COMMENT ON COLUMN outbox.key_marks.queue IS 'the queue';
 COMMENT ON COLUMN outbox.key_marks.partition_key IS 'the partition key';
-COMMENT ON COLUMN outbox.key_marks.kind IS 'drained: a message was enqueued while the one before it ended, and the key may have to go on; gap: a message was ended before those in front of it; blocked: a dead head holds the key';
+COMMENT ON COLUMN outbox.key_marks.kind IS 'drained: a message was enqueued while the one before it ended, and the key may have to go on; gap: a message was ended before those in front of it, or replayed; blocked: a dead head holds the key';
 COMMENT ON COLUMN outbox.key_marks.sequence_id IS 'the number of that message; drained: all numbers up to it have ended, if it has';
 COMMENT ON COLUMN outbox.key_marks.outbox_id IS 'that message';
 COMMENT ON COLUMN outbox.key_marks.created_at IS 'since when';

@@ -542,10 +542,11 @@ take_place_of(Call *call, const Queue *queue, const text *partition_key, const c
 	Digest digest = digest_of_key(queue->name, partition_key);
 	Mark *mark = queue->fifo ? find_block(call, queue, digest) : nullptr;
 
-	if (mark == nullptr || !mark->has_id || !equal(mark->id, dead))
+	if (mark == nullptr || !mark->has_id || !equal(mark->id, dead) || take_block(call, queue, digest) == nullptr)
 		return false;
-	note_turn(queue->name, false);
-	return take_block(call, queue, digest) != nullptr;
+	// A producer that finds the dead one gone must not take its key for empty.
+	leave_mark(call, queue, partition_key, gap, mark->sequence_id, dead);
+	return true;
 }
 
 void

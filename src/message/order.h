@@ -12,8 +12,8 @@
 // A mark costs a row, and is left only where two transactions meet in a key that is about to be empty.
 //
 // A mark is a drained key: all numbers up to its sequence_id have ended, if the message that it names has. Or a gap:
-// that number was ended out of turn, so that the last message of the key does not tell whether the key is busy. Or a
-// block: the dead head of a queue with on_dead_head = 'block', until an operator decides.
+// that number was ended out of turn, or replayed, so that the last message of the key does not tell whether the key is
+// busy. Or a block: the dead head of a queue with on_dead_head = 'block', until an operator decides.
 #pragma once
 
 #include "message/pending_row.h"

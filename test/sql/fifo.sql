@@ -138,6 +138,13 @@ SELECT string_agg(event_type, ' ') FROM outbox.claim('w', 9, queues => '{f}');
 SELECT recorded FROM outbox.complete(:'replay', (SELECT lease_token FROM outbox.pending WHERE outbox_id = :'replay'), 'w', 'DISPATCHED');
 SELECT t.end_all('{a29,a30,b7}');
 SELECT count(*) FROM outbox.pending;
+-- Also if nothing was behind it: what is enqueued then waits for the replay.
+SELECT t.put('j1'), t.claim(), t.end('j1', 'FAILED'), outbox.replay(t.id('j1')) AS replay \gset last_
+SELECT t.put('j2', 'j3'), (SELECT count(*) FROM outbox.maintain() WHERE action LIKE '%later%') AS left;
+SELECT event_type, sequence_id, held_back FROM t.waiting;
+SELECT string_agg(event_type || ' ' || sequence_id, ', ') FROM outbox.claim('w', 1, queues => '{f}');
+SELECT recorded FROM outbox.complete(:'last_replay', (SELECT lease_token FROM outbox.pending WHERE outbox_id = :'last_replay'), 'w', 'DISPATCHED');
+SELECT t.claim(9), t.end_all('{j2,j3}');
 -- The last attempt blocks as well, and a cancellation does not.
 SELECT t.put('c1', 'c2', 'c3'), t.claim(), t.expire('c1') FROM outbox.alter_queue('f', max_attempts => 1);
 SELECT state FROM outbox.repair_expired_leases();
