@@ -100,7 +100,7 @@ $(shlib): .build-objects
 
 # The functions by which tests stop and release processes.
 stop_points.txt: exports.txt Makefile
-	(cat $<; for f in arm reached release shake; do printf '%s\n' "outbox_stop_point_$$f" "pg_finfo_outbox_stop_point_$$f"; done) >$@
+	(cat $<; for f in arm act reached release shake; do printf '%s\n' "outbox_stop_point_$$f" "pg_finfo_outbox_stop_point_$$f"; done) >$@
 
 # Each picture carries its source in a comment, which test/meta.pl compares.
 .PHONY: pictures

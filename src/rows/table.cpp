@@ -3,6 +3,8 @@
 
 #include "rows/table.h"
 
+#include "server/stop_point.h"
+
 namespace outbox {
 
 namespace {
@@ -312,6 +314,7 @@ insert_rows(Table *table, TupleTableSlot **rows, int count)
 	else
 		table_multi_insert(table->rel, rows, count, command, 0, nullptr);
 	insert_index_entries(table, rows, count, all_indexes, false);
+	OUTBOX_STOP_POINT("row_written");
 }
 
 Changed
@@ -338,6 +341,7 @@ update_row(Table *table, ItemPointer tid, TupleTableSlot *row, Wait wait)
 						   &failure, &mode, &which) != TM_Ok)
 		return Changed::outdated;
 	insert_index_entries(table, &row, 1, which, true);
+	OUTBOX_STOP_POINT("row_written");
 	return Changed::done;
 }
 

@@ -13,10 +13,12 @@ namespace outbox {
 namespace {
 
 constexpr int most_points = 16;
+constexpr uint32 cancels = PG_UINT32_MAX;
 
 struct Point {
 	char name[NAMEDATALEN];
 	pg_atomic_uint32 armed;
+	pg_atomic_uint32 action;  // 0 = wait, `cancels`, or the SQLSTATE of an ERROR
 	pg_atomic_uint32 only;    // stops the process of that number, 0 = all
 	pg_atomic_uint32 reached; // by the process of that number
 };
@@ -72,6 +74,39 @@ stay_a_while()
 		pg_usleep(static_cast<long>(pg_prng_uint64_range(&pg_global_prng_state, 0, most)));
 }
 
+// Asks for the cancel once: it is served by whatever comes next.
+void
+act(Point *point, uint32 action)
+{
+	if (action != cancels)
+		ereport(ERROR, (errcode(static_cast<int>(action)), errmsg("stop point \"%s\" fails", point->name)));
+	pg_atomic_write_u32(&point->armed, 0);
+	InterruptPending = QueryCancelPending = true;
+}
+
+void
+arm(const char *name, uint32 action, int32 only)
+{
+	Point *point = find_point(name);
+
+	if (point == nullptr)
+		point = find_point("");
+	if (point == nullptr)
+		elog(ERROR, "no room for stop point %s", name);
+	strlcpy(point->name, name, sizeof(point->name));
+	pg_atomic_write_u32(&point->action, action);
+	pg_atomic_write_u32(&point->only, static_cast<uint32>(only));
+	pg_atomic_write_u32(&point->armed, 1);
+}
+
+uint32
+action_of(const char *what)
+{
+	if (strcmp(what, "cancel") == 0)
+		return cancels;
+	return static_cast<uint32>(MAKE_SQLSTATE(what[0], what[1], what[2], what[3], what[4]));
+}
+
 } // namespace
 
 void
@@ -94,6 +129,11 @@ stop_point(const char *name)
 	if (point == nullptr || pg_atomic_read_u32(&point->armed) == 0 ||
 		(only != 0 && only != static_cast<uint32>(MyProcPid)))
 		return;
+	if (pg_atomic_read_u32(&point->action) != 0)
+	{
+		act(point, pg_atomic_read_u32(&point->action));
+		return;
+	}
 	pg_atomic_write_u32(&point->reached, static_cast<uint32>(MyProcPid));
 	while (pg_atomic_read_u32(&point->armed) != 0 && PostmasterIsAlive())
 	{
@@ -106,16 +146,14 @@ stop_point(const char *name)
 
 OUTBOX_FUNCTION(outbox_stop_point_arm)
 {
-	const char *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	Point *point = find_point(name);
+	arm(text_to_cstring(PG_GETARG_TEXT_PP(0)), 0, PG_GETARG_INT32(1));
+	PG_RETURN_VOID();
+}
 
-	if (point == nullptr)
-		point = find_point("");
-	if (point == nullptr)
-		elog(ERROR, "no room for stop point %s", name);
-	strlcpy(point->name, name, sizeof(point->name));
-	pg_atomic_write_u32(&point->only, static_cast<uint32>(PG_GETARG_INT32(1)));
-	pg_atomic_write_u32(&point->armed, 1);
+// Instead of waiting there: 'cancel', or a SQLSTATE.
+OUTBOX_FUNCTION(outbox_stop_point_act)
+{
+	arm(text_to_cstring(PG_GETARG_TEXT_PP(0)), action_of(text_to_cstring(PG_GETARG_TEXT_PP(1))), PG_GETARG_INT32(2));
 	PG_RETURN_VOID();
 }
 

@@ -1,4 +1,4 @@
-// Places at which a test can stop a process, while another one runs.
+// Places at which a test can stop a process while another one runs, or have it fail.
 //
 // Guarantee: they exist only with make STOP_POINTS=1. A stopped process keeps its locks, also where
 // interrupts are held off.

@@ -284,6 +284,7 @@ take_all(Call *call, Claim *claim, Candidate *candidates, int count, const Queue
 	{
 		Candidate *candidate = &candidates[i];
 
+		CHECK_FOR_INTERRUPTS();
 		if (candidate->row->leased || is_used_up(candidate->row, queue))
 			settle_and_take(call, claim, candidate, queue);
 		else

@@ -11,6 +11,7 @@
 #include "commit/shared.h"
 #include "commit/sweep.h"
 #include "commit/transaction.h"
+#include "server/stop_point.h"
 
 namespace outbox {
 
@@ -177,6 +178,7 @@ repair_one(Call *call, const RepairScan *scan, Repaired *lease)
 	PendingRow row = *lease->row;
 	Recovery recovery;
 
+	OUTBOX_STOP_POINT(psprintf("repair_of_%s", text_to_cstring(row.claimed_by)));
 	// One wait for the leaf is enough.
 	if (list_member_oid(scan->locked, lease->leaf))
 		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("the partition of its ledger is locked")));
@@ -206,7 +208,10 @@ repair_found(Call *call, const List *found, RepairScan *scan)
 		call, list_length(found), true,
 		[&](Call *inner, int first, int n) {
 			for (int i = first; i < first + n; i++)
+			{
+				CHECK_FOR_INTERRUPTS();
 				lease(i)->recovery = repair_one(inner, scan, lease(i));
+			}
 		},
 		[&](int i, ErrorData *error) {
 			lease(i)->recovery = Recovery::skipped;

@@ -15,7 +15,7 @@ our @EXPORT = qw(@undone new_node seed session start_query wait_until_blocked
 	configure worker_says wait_for_worker listener hear heard
 	wait_for_no_worker wait_for_rounds serves log_size log_lines logged
 	faketime start_with_false_clock set_clock
-	make_stop_points arm stands_at release make_load load_is_told);
+	make_stop_points arm act_at stands_at release make_load load_is_told);
 
 # What a transaction that undid some of its enqueues tells, with a background worker and
 # without: the queues, a name, the script, its errors.
@@ -503,6 +503,7 @@ sub make_stop_points
 
 	$node->safe_psql('postgres', q{
 		CREATE FUNCTION arm(text, pid int = 0) RETURNS void LANGUAGE c AS 'outbox', 'outbox_stop_point_arm';
+		CREATE FUNCTION act(text, text, pid int = 0) RETURNS void LANGUAGE c AS 'outbox', 'outbox_stop_point_act';
 		CREATE FUNCTION reached(text) RETURNS int LANGUAGE c AS 'outbox', 'outbox_stop_point_reached';
 		CREATE FUNCTION release(text) RETURNS void LANGUAGE c AS 'outbox', 'outbox_stop_point_release';
 		CREATE FUNCTION shake(int) RETURNS void LANGUAGE c AS 'outbox', 'outbox_stop_point_shake'});
@@ -514,6 +515,15 @@ sub arm
 	my ($node, $point, $pid) = @_;
 
 	$node->safe_psql('postgres', "SELECT arm('$point', " . ($pid // 0) . ')');
+	return;
+}
+
+# It does not wait there: it is asked to cancel (once, 'cancel'), or fails with that SQLSTATE.
+sub act_at
+{
+	my ($node, $point, $what, $pid) = @_;
+
+	$node->safe_psql('postgres', "SELECT act('$point', '$what', " . ($pid // 0) . ')');
 	return;
 }
 
