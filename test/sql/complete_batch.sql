@@ -66,6 +66,60 @@ FROM arrays, LATERAL outbox.complete_batch('w', ids, tokens, states, latencies_m
 SELECT message, state FROM t.pending WHERE message LIKE 'n%';
 SELECT message, no, state FROM t.ledger WHERE message LIKE 'n%';
 
+-- Why an item is refused: its column error is the SQLSTATE that a single call raises, whose DETAIL says
+-- what is so. The item stands among good ones. Everything is undone.
+CREATE FUNCTION t.both(id uuid, token uuid, worker text, state text) RETURNS TABLE (batch text, single text) LANGUAGE plpgsql AS $$
+DECLARE
+	good uuid;
+	good_token uuid;
+	message text;
+	detail text;
+BEGIN
+	BEGIN
+		SELECT e.outbox_id, e.lease_token INTO good, good_token FROM outbox.enqueue_and_claim(worker, 'good', '1', 'q') e;
+		SELECT string_agg(concat_ws(' ', r.error, r.attempt_no, r.recorded), ', ') INTO batch
+		FROM outbox.complete_batch(worker, ARRAY[id, good], ARRAY[token, good_token], ARRAY[state, 'DISPATCHED']) r;
+		RAISE EXCEPTION USING ERRCODE = 'UNDO0';
+	EXCEPTION WHEN SQLSTATE 'UNDO0' THEN
+		NULL;
+	END;
+	BEGIN
+		SELECT c.recorded::text INTO single FROM outbox.complete(id, token, worker, state) c;
+		RAISE EXCEPTION USING ERRCODE = 'UNDO0';
+	EXCEPTION
+		WHEN SQLSTATE 'UNDO0' THEN
+			NULL;
+		WHEN OTHERS THEN
+			GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+			single := SQLSTATE || ' ' || t.masked(detail);
+	END;
+	RETURN NEXT;
+END
+$$;
+CREATE TABLE t.case (name text, event_type text, token uuid, worker text DEFAULT 'w', state text DEFAULT 'DISPATCHED');
+SELECT count(*) FROM unnest(ARRAY['cancelled', 'expired', 'repaired', 'taken over', 'held', 'released', 'retried', 'failed', 'ended']) e, outbox.enqueue_and_claim('w', e, '1', 'q');
+INSERT INTO t.case (name, event_type, token) SELECT event_type, event_type, t.token(event_type) FROM outbox.messages
+WHERE event_type IN ('cancelled', 'expired', 'repaired', 'taken over', 'released', 'ended');
+INSERT INTO t.case (name, event_type, token, worker, state) VALUES ('gone', 'no such message', t.token('held'), 'w', 'DISPATCHED'),
+	('another token', 'held', t.token('expired'), 'w', 'DISPATCHED'), ('another worker', 'held', t.token('held'), 'thief', 'DISPATCHED'),
+	('recorded: retry', 'retried', t.token('retried'), 'w', 'RETRYABLE'), ('recorded: another state', 'retried', t.token('retried'), 'w', 'DISPATCHED'),
+	('recorded: failed', 'failed', t.token('failed'), 'w', 'FAILED'), ('recorded: failed, not sent', 'failed', t.token('failed'), 'w', 'DISPATCHED'),
+	('recorded: by another worker', 'failed', t.token('failed'), 'thief', 'FAILED');
+SELECT outbox.cancel(t.id('cancelled'), 'reason', force => true);
+SELECT t.expire(e) FROM unnest(ARRAY['expired', 'repaired', 'taken over', 'ended']) e;
+SELECT count(*) FROM outbox.release('w', ARRAY[t.id('released')], ARRAY[t.token('released')]);
+SELECT recorded FROM outbox.complete(t.id('retried'), t.token('retried'), 'w', 'RETRYABLE');
+SELECT recorded FROM outbox.complete(t.id('failed'), t.token('failed'), 'w', 'FAILED');
+-- Two are repaired and taken over by another worker, who ends one; the third is repaired only.
+UPDATE outbox.pending SET lease_expires_at = 'tomorrow' WHERE outbox_id = t.id('expired');
+SELECT outbox.alter_queue('q', repair_delay => '0');
+SELECT count(*) FROM outbox.repair_expired_leases(queues => '{q}');
+SELECT t.hold(e) FROM unnest(ARRAY['repaired', 'released', 'retried']) e;
+SELECT count(*) FROM outbox.claim('w2', 100, queues => '{q}');
+SELECT recorded FROM outbox.complete(t.id('ended'), t.token('ended'), 'w2', 'DISPATCHED');
+SELECT t.expire('expired');
+SELECT c.name, b.batch, b.single FROM t.case c, t.both(coalesce(t.id(c.event_type), '00000000-0000-7000-8000-000000000001'), c.token, c.worker, c.state) b ORDER BY c.name COLLATE "C";
+
 -- Another worker's name: nothing of it.
 SELECT attempt_no, recorded, error FROM outbox.complete_batch('thief', ARRAY[t.id('n4')], ARRAY[t.token('n4')], '{DISPATCHED}');
 
