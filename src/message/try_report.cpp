@@ -405,9 +405,14 @@ settle_turns(Call *call, TryReport **reports, int count, const text *worker)
 	for (int i = 0; i < count; i++)
 		if (reports[i]->gone != nullptr && !reports[i]->deferred)
 			settle_run(call, reports, count, reports[i], worker, any_deferred);
+	// Another session may have ended the one before meanwhile.
 	for (int i = 0; i < count; i++)
 		if (reports[i]->deferred && reports[i]->attempt == nullptr && reports[i]->error == 0)
+		{
 			settle_and_append(call, reports[i], worker, HeldBack::refuse);
+			if (reports[i]->gone != nullptr)
+				settle_run(call, reports, count, reports[i], worker, any_deferred);
+		}
 }
 
 void
