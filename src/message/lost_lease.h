@@ -40,7 +40,10 @@ recover_expired(Call *call, PendingRow *row, text *by, const Next &next, Attempt
 	if (!row->held_back)
 		return recover_lease(call, row, {by, expired_code, nullptr, Wait::never}, next, attempt);
 	clear_lease(row);
-	return store(call, row, Wait::never) == Changed::done ? Recovery::untried : Recovery::skipped;
+	if (store(call, row, Wait::never) != Changed::done)
+		return Recovery::skipped;
+	release_run(call, row);
+	return Recovery::untried;
 }
 
 // Makes it due after the queue's repair_delay. Without a delay the message keeps its place among the due ones.

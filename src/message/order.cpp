@@ -345,7 +345,7 @@ release_run(Call *call, const PendingRow *row)
 	int64 from = row->sequence_id + 1;
 	Successor next;
 
-	if (row->held_back || !has_turn(call, row))
+	if (!has_turn(call, row))
 		return;
 	digest = digest_of_row(row);
 	for (;;)

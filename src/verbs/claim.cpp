@@ -419,6 +419,11 @@ next_of_run(Call *call, Run *run, const Queue *queue, Candidate *candidate)
 	*candidate = {};
 	if (row == nullptr || !row->held_back || row->claimable_at > call->now || is_used_up(row, queue))
 		return false;
+	if (row->leased)
+	{
+		release_run(call, row);
+		CommandCounterIncrement();
+	}
 	clear_lease(row);
 	candidate->row = row;
 	return true;

@@ -98,6 +98,18 @@ SELECT t.claim(2), t.expire('a16'), t.claim(2, 'v') AS found_by_a_claim;
 SELECT t.end('a16', worker => 'v'), t.end('a17', worker => 'v');
 SELECT event_type, attempt_no, state FROM outbox.attempts JOIN outbox.messages USING (outbox_id) WHERE event_type IN ('a16', 'a17') ORDER BY 1, 2;
 
+-- So does a lease that is lost within a run: broken, expired, or taken over by a claim.
+SELECT t.put('z1', 'z2', 'z3', 'z4'), t.claim(4);
+SELECT outbox.break_lease(t.id('z2'), 'stuck');
+SELECT * FROM t.waiting;
+SELECT t.end('z1'), t.claim(4), t.expire('z3');
+SELECT count(*) FROM outbox.repair_expired_leases();
+SELECT * FROM t.waiting;
+SELECT t.end('z2'), t.claim(4), t.end('z3'), t.end('z4');
+SELECT t.put('z5', 'z6', 'z7'), t.claim(4);
+SELECT error, t.expire('z6'), t.claim(4, 'v') FROM outbox.release('w', ARRAY[t.id('z5')], ARRAY[t.token('z5')]);
+SELECT t.end('z5', worker => 'v'), t.end('z6', worker => 'v'), t.end('z7', worker => 'v');
+
 -- A release gives back what it names; renewals go on.
 SELECT t.put('a18', 'a19'), t.claim(2);
 SELECT error FROM outbox.renew('w', ARRAY[t.id('a18'), t.id('a19')], ARRAY[t.token('a18'), t.token('a19')]);
