@@ -640,7 +640,8 @@ COMMENT ON FUNCTION outbox.release(text, uuid[], uuid[], interval) IS
 $$Returns leases without a try: nothing is appended, attempt_count stays, release_count grows by one, the message is due at now + delay. One row an item, in input order.
 A release beyond the queue's max_releases counts as a try: it appends RETRYABLE / RELEASES_EXHAUSTED, release_count starts again at 0, and the message is due after the queue's backoff, or after delay if that is longer. At the ceiling of attempts it appends FAILED / RELEASES_EXHAUSTED, which ends the message.
 delay: not negative. next_attempt_at: when it is due; NULL without an error = it has ended. error: NULL, P7002 (lost), 55P03 (another transaction holds the row), 22004; P7001, 55000 as complete_batch if the release counts as a try.
-Errors of the whole: 22004, 22023 bad arguments. Locks: the rows it releases; never waits for a row. Cost: linear in the items.$$;
+In a fifo queue it takes the leases of messages behind these in their key, too.
+Errors of the whole: 22004, 22023 bad arguments; 55P03 another transaction holds such a message. Locks: the rows it releases; never waits for a row. Cost: linear in the items.$$;
 
 CREATE FUNCTION outbox.repair_expired_leases(batch_size integer DEFAULT 100, worker_id text DEFAULT 'outbox repair', queues text[] DEFAULT NULL)
 RETURNS TABLE (outbox_id uuid, attempt_no integer, state outbox.attempt_state, lost_by text)

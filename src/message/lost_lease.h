@@ -39,11 +39,10 @@ recover_expired(Call *call, PendingRow *row, text *by, const Next &next, Attempt
 {
 	if (!row->held_back)
 		return recover_lease(call, row, {by, expired_code, nullptr, Wait::never}, next, attempt);
-	clear_lease(row);
-	if (store(call, row, Wait::never) != Changed::done)
+	if (release_run(call, row, Wait::never) != Changed::done)
 		return Recovery::skipped;
-	release_run(call, row);
-	return Recovery::untried;
+	clear_lease(row);
+	return store(call, row, Wait::never) == Changed::done ? Recovery::untried : Recovery::skipped;
 }
 
 // Makes it due after the queue's repair_delay. Without a delay the message keeps its place among the due ones.
@@ -65,9 +64,10 @@ recover_lease(Call *call, PendingRow *row, const LostLease &lost, const Next &ne
 	const Queue *queue = find_queue(call, row->queue);
 	int attempt_no = next_attempt_no(before, row->id);
 	const core::Transition &transition =
-		expect(core::State::expired, core::Event::repair, reaches_ceiling(queue, row->max_attempts, attempt_no));
+		expect(core::State::expired, core::Event::repair, ends_at_ceiling(queue, row, attempt_no));
 
-	if (check_not_ended(call, row, before, lost.wait) != Changed::done)
+	if (check_not_ended(call, row, before, lost.wait) != Changed::done ||
+		release_run(call, row, lost.wait) != Changed::done)
 		return Recovery::skipped;
 	*attempt = lost_attempt(row, attempt_no, transition.record, lost);
 	if (transition.to == core::State::pending)
@@ -80,7 +80,6 @@ recover_lease(Call *call, PendingRow *row, const LostLease &lost, const Next &ne
 	else if (remove(call, row, lost.wait) != Changed::done)
 		return Recovery::skipped;
 	append(call, &attempt, 1);
-	release_run(call, row);
 	if (transition.to == core::State::pending)
 		return Recovery::freed;
 	pass_turn(call, row, true);

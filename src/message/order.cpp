@@ -217,6 +217,19 @@ look_at_turns_again(Call *call, const Queue *queue, const Numbered *items, int c
 
 namespace {
 
+// Whether the newest state has a row of these keys in front of that one, if there is one.
+bool
+is_any_before(Call *call, ScanKey keys, const PendingRow *row)
+{
+	Table *table = pending(call);
+	TupleTableSlot *slot = table_slot_create(table->rel, nullptr);
+	bool found = find_in_latest_snapshot(table, own_index(table, pending_index::key_sequence), keys, 2, slot) &&
+				 (row == nullptr || load(table, slot)->sequence_id < row->sequence_id);
+
+	ExecDropSingleTupleTableSlot(slot);
+	return found;
+}
+
 // The first row of the key from that number on.
 Successor
 first_from(Call *call, const Digest &digest, int64 from)
@@ -230,16 +243,16 @@ first_from(Call *call, const Digest &digest, int64 from)
 	key_equals(&keys[0], index, 1, F_BYTEAEQ, digest_datum(digest));
 	key_compares(&keys[1], index, 2, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(from));
 	begin_probe(&probe, table, index, 2);
-	ItemPointerSetInvalid(&probe.entry);
 	start_probe(&probe, keys, 2);
 	if (next_row(&probe))
 	{
-		found.open = TransactionIdIsValid(probe.inserter()) || TransactionIdIsValid(probe.changer());
+		found.holder = TransactionIdIsValid(probe.inserter()) ? probe.inserter() : probe.changer();
+		found.open = TransactionIdIsValid(found.holder);
 		found.row = load(table, probe.slot);
 	}
-	// Where there were entries, both versions of a row that changes may have been missed.
-	else if (ItemPointerIsValid(&probe.entry))
-		found.open = find_in_latest_snapshot(table, index, keys, 2, probe.slot);
+	// Of a row that was passed over both versions may have been missed, if it was changed meanwhile.
+	if (probe.entries > (found.row != nullptr))
+		found.open = is_any_before(call, keys, found.row) || found.open;
 	end_probe(&probe);
 	return found;
 }
@@ -330,34 +343,49 @@ pass_turn(Call *call, const PendingRow *row, bool died)
 	if (row->held_back)
 		leave_mark(call, queue, row->partition_key, gap, row->sequence_id, row->id);
 	else if (died && queue->blocks)
-	{
-		release_run(call, row);
 		leave_mark(call, queue, row->partition_key, blocked, row->sequence_id, row->id);
-	}
 	else
 		go_on(call, queue, row->partition_key, digest_of_row(row), row->sequence_id, row->id);
 }
 
-void
-release_run(Call *call, const PendingRow *row)
+namespace {
+
+Changed
+wait_for_holder(TransactionId holder, Wait wait)
 {
-	Digest digest;
-	int64 from = row->sequence_id + 1;
-	Successor next;
+	if (!TransactionIdIsValid(holder))
+		return Changed::outdated;
+	if (wait == Wait::never)
+		return Changed::busy;
+	expect_no_pins();
+	XactLockTableWait(holder, nullptr, nullptr, XLTW_None);
+	return Changed::outdated;
+}
+
+} // namespace
+
+Changed
+release_run(Call *call, const PendingRow *row, Wait wait)
+{
+	KeyPlace place = {row->queue, row->partition_key, row->sequence_id};
 
 	if (!has_turn(call, row))
-		return;
-	digest = digest_of_row(row);
+		return Changed::done;
 	for (;;)
 	{
+		Successor next = successor(call, place);
+		Changed changed;
+
 		CHECK_FOR_INTERRUPTS();
-		next = first_from(call, digest, from);
-		if (next.open || next.row == nullptr || !next.row->held_back || !next.row->leased)
-			break;
-		from = next.row->sequence_id + 1;
+		if (next.row == nullptr ? !next.open : !next.row->leased)
+			return Changed::done;
+		if (next.open)
+			return wait_for_holder(next.holder, wait);
+		place.sequence_id = next.row->sequence_id;
 		clear_lease(next.row);
-		if (store(call, next.row, Wait::never) != Changed::done)
-			break;
+		changed = store(call, next.row, wait);
+		if (changed != Changed::done)
+			return changed;
 	}
 }
 

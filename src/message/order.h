@@ -33,8 +33,9 @@ void look_at_turns_again(Call *call, const Queue *queue, const Numbered *items, 
 
 // The row of a message that ended is gone. died: as a dead letter, and not by an operator.
 void pass_turn(Call *call, const PendingRow *row, bool died);
-// The row keeps its turn, but its lease is lost: those that were leased with it are given back untried.
-void release_run(Call *call, const PendingRow *row);
+// Before the row loses its lease without letting the key go on: those that are leased behind it are given back untried,
+// so that of a key no two claims hold messages. Not done: another transaction holds one of them, or did.
+Changed release_run(Call *call, const PendingRow *row, Wait wait);
 
 // Whether its end as a dead letter blocks its key.
 bool blocks_key(Call *call, const PendingRow *row, bool died);
@@ -46,12 +47,20 @@ struct KeyPlace {
 	int64 sequence_id;
 };
 
-// The pending message behind it. open: there may be one, of another transaction that is open.
+// The pending message behind it. open: it is of a transaction that is open, or there may be one in front of it.
 struct Successor {
 	bool open;
-	PendingRow *row; // nullptr = none
+	TransactionId holder; // that transaction, if known
+	PendingRow *row;      // nullptr = none
 };
 Successor successor(Call *call, const KeyPlace &place);
+
+// Whether that many attempts end it. A message that is held back ends when its key has come to it.
+inline bool
+ends_at_ceiling(const Queue *queue, const PendingRow *row, int attempts)
+{
+	return !row->held_back && reaches_ceiling(queue, row->max_attempts, attempts);
+}
 
 // Of a queue that is ordered: it has a key, and so a turn.
 bool has_turn(Call *call, const PendingRow *row);

@@ -132,15 +132,23 @@ has_its_turn(TryReport *report, PendingRow *row, HeldBack held_back, bool raise)
 	return false;
 }
 
+// What was leased behind it, unless the key goes on. A release names what it gives back.
+Changed
+give_back_run(Call *call, const TryReport *report, const PendingRow *row, const core::Transition &transition)
+{
+	if (report->is_release ||
+		(transition.to != core::State::pending && !blocks_key(call, row, transition.record == core::Record::failed)))
+		return Changed::done;
+	return release_run(call, row, patience(report));
+}
+
 // Its key goes on at once, or at the end of the batch.
 void
 end_turn(Call *call, TryReport *report, PendingRow *row, bool raise)
 {
-	if (row->sequence_id == 0 || (report->rescheduled && report->is_release))
+	if (row->sequence_id == 0 || report->rescheduled)
 		return;
-	if (report->rescheduled)
-		release_run(call, row);
-	else if (raise)
+	if (raise)
 		pass_turn(call, row, report->recorded == core::Record::failed);
 	else if (has_turn(call, row))
 		report->gone = row;
@@ -186,14 +194,16 @@ settle(Call *call, TryReport *report, const text *worker, HeldBack held_back, bo
 		if (report->state == core::Record::retryable)
 		{
 			queue = find_queue(call, holding.row->queue);
-			at_ceiling = reaches_ceiling(queue, holding.row->max_attempts, attempt_no);
+			at_ceiling = ends_at_ceiling(queue, holding.row, attempt_no);
 		}
 
 		const core::Transition &transition = expect(core::State::leased, event_of(report), at_ceiling);
 
 		// Made first: it names the lease, which the change may clear.
 		attempt = make_attempt(report, holding.row, attempt_no, transition);
-		changed = change_pending(call, report, holding.row, queue, transition, attempt_no);
+		changed = give_back_run(call, report, holding.row, transition);
+		if (changed == Changed::done)
+			changed = change_pending(call, report, holding.row, queue, transition, attempt_no);
 		if (changed == Changed::done)
 		{
 			report->attempt = attempt;

@@ -58,6 +58,7 @@ start_probe(Probe *probe, ScanKey keys, int nkeys)
 {
 	ExecClearTuple(probe->slot);
 	index_rescan(probe->scan, keys, nkeys, nullptr, 0);
+	probe->entries = 0;
 	probe->ended = false;
 	set_standing(probe, false);
 }
@@ -97,6 +98,7 @@ next_entry(Probe *probe, ScanDirection direction)
 		return false;
 	// A copy: the look-up in the table replaces it by the row's place.
 	probe->entry = *entry;
+	probe->entries++;
 	return true;
 }
 

@@ -21,6 +21,7 @@ struct Probe {
 	SnapshotData snapshot;
 	TupleTableSlot *slot;
 	ItemPointerData entry; // the index entry that led to the row
+	int64 entries;         // how many were read since the start
 	bool ended;            // an index scan starts again if it is asked after its end
 	bool standing;         // it may keep pages pinned
 

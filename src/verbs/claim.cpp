@@ -409,7 +409,7 @@ begin_runs(Runs *runs, const Candidate *candidates, int count, const Queue *queu
 										 false};
 }
 
-// The message behind the last of the run, if it can be leased now. A lease that it still has hung on that of the head.
+// The message behind the last of the run, if it can be leased now.
 bool
 next_of_run(Call *call, Run *run, const Queue *queue, Candidate *candidate)
 {
@@ -417,14 +417,8 @@ next_of_run(Call *call, Run *run, const Queue *queue, Candidate *candidate)
 	PendingRow *row = next.open ? nullptr : next.row;
 
 	*candidate = {};
-	if (row == nullptr || !row->held_back || row->claimable_at > call->now || is_used_up(row, queue))
+	if (row == nullptr || !row->held_back || row->leased || row->claimable_at > call->now || is_used_up(row, queue))
 		return false;
-	if (row->leased)
-	{
-		release_run(call, row);
-		CommandCounterIncrement();
-	}
-	clear_lease(row);
 	candidate->row = row;
 	return true;
 }

@@ -11,6 +11,7 @@
 #include "server/errors.h"
 #include "rows/batch.h"
 #include "message/lease.h"
+#include "message/order.h"
 #include "message/queue.h"
 #include "message/try_report.h"
 #include "commit/transaction.h"
@@ -25,6 +26,7 @@ struct Items {
 	int *errors;        // SQLSTATEs; 0 = none
 	TimestampTz *times; // 0 = the message has ended
 	bool *left;         // by change()
+	bool *have_turns;   // what was released: something may be leased behind it
 	bool are_released;  // rather than renewed
 };
 
@@ -42,6 +44,7 @@ items_argument(FunctionCallInfo fcinfo)
 	items.errors = static_cast<int *>(palloc0(sizeof(int) * count));
 	items.times = static_cast<TimestampTz *>(palloc0(sizeof(TimestampTz) * count));
 	items.left = static_cast<bool *>(palloc0(sizeof(bool) * count));
+	items.have_turns = static_cast<bool *>(palloc0(sizeof(bool) * count));
 	return items;
 }
 
@@ -60,6 +63,7 @@ apply_to_item(Call *call, Items *items, int i, const text *worker, const Change 
 		if (holding.held != Held::yes)
 			return ERRCODE_OUTBOX_LEASE_LOST;
 		items->left[i] = !change(call, holding.row, &items->times[i]);
+		items->have_turns[i] = items->are_released && has_turn(call, holding.row);
 		if (items->left[i])
 			return 0;
 		changed = store(call, holding.row, Wait::never);
@@ -80,7 +84,7 @@ apply_to_items(Call *call, Items *items, int first, int count, const text *worke
 {
 	for (int i = first; i < first + count; i++)
 	{
-		items->left[i] = false;
+		items->left[i] = items->have_turns[i] = false;
 		items->errors[i] = items->ids.is_null(i) || items->tokens.is_null(i)
 							   ? ERRCODE_NULL_VALUE_NOT_ALLOWED
 							   : apply_to_item(call, items, i, worker, change);
@@ -151,6 +155,37 @@ count_releases(Call *call, Items *items, const text *worker, int64 delay_us)
 		}
 }
 
+void
+release_behind(Call *call, const core::Uuid &id)
+{
+	const PendingRow *row;
+	Changed changed;
+
+	do
+	{
+		row = find_pending(call, id);
+		changed = row == nullptr ? Changed::done : release_run(call, row, Wait::never);
+	} while (changed == Changed::outdated);
+	if (changed == Changed::busy)
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("a message behind message %s in its partition_key is held by another transaction", shown(id)),
+				 errhint("Release the messages of a key together, and try again.")));
+}
+
+// In an ordered key no message stays leased behind one that was given back. Last: those that were named have been
+// released as such.
+void
+release_runs(Call *call, const Items *items)
+{
+	for (int i = 0; i < items->ids.count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (items->have_turns[i] && items->errors[i] == 0)
+			release_behind(call, to_uuid(items->ids.items[i]));
+	}
+}
+
 } // namespace
 
 OUTBOX_FUNCTION(outbox_renew)
@@ -199,6 +234,7 @@ OUTBOX_FUNCTION(outbox_release)
 		return true;
 	});
 	count_releases(&call, &items, worker, delay_us);
+	release_runs(&call, &items);
 	put_items(fcinfo, &items);
 	end_call(&call);
 	return static_cast<Datum>(0);

@@ -107,10 +107,13 @@ SELECT count(*) FROM outbox.repair_expired_leases();
 SELECT * FROM t.waiting;
 SELECT t.end('z2'), t.claim(4), t.end('z3'), t.end('z4');
 SELECT t.put('z5', 'z6', 'z7'), t.claim(4);
-SELECT error, t.expire('z6'), t.claim(4, 'v') FROM outbox.release('w', ARRAY[t.id('z5')], ARRAY[t.token('z5')]);
+SELECT t.expire('z5'), t.expire('z6'), t.claim(4, 'v');
 SELECT t.end('z5', worker => 'v'), t.end('z6', worker => 'v'), t.end('z7', worker => 'v');
 
 -- A release gives back what it names; renewals go on.
+CREATE FUNCTION t.release(VARIADIC names text[]) RETURNS text LANGUAGE sql AS $$
+	SELECT string_agg(coalesce(error, 'ok'), ' ') FROM (SELECT array_agg(t.id(n)) AS ids, array_agg(t.token(n)) AS tokens FROM unnest(names) n) a, outbox.release('w', ids, tokens)
+$$;
 SELECT t.put('a18', 'a19'), t.claim(2);
 SELECT error FROM outbox.renew('w', ARRAY[t.id('a18'), t.id('a19')], ARRAY[t.token('a18'), t.token('a19')]);
 SELECT error FROM outbox.release('w', ARRAY[t.id('a18'), t.id('a19')], ARRAY[t.token('a18'), t.token('a19')]);
@@ -118,6 +121,17 @@ SELECT * FROM t.waiting;
 SELECT t.claim(2), outbox.break_lease(t.id('a18'), 'stuck');
 SELECT * FROM t.waiting;
 SELECT t.claim(2), t.end_all('{a18,a19}');
+
+-- Of a key no two claims hold messages: what is given back gives back what is leased behind it.
+SELECT t.put('k1', 'k2', 'k3', 'k4'), t.claim(4), t.release('k2');
+SELECT * FROM t.waiting;
+SELECT t.claim(4, 'v') AS none, t.release('k1'), t.claim(4, 'v');
+SELECT t.end('k1', worker => 'v'), t.expire('k3'), count(*) FROM outbox.repair_expired_leases();
+SELECT * FROM t.waiting;
+SELECT t.end('k2', worker => 'v'), t.claim(4), outbox.break_lease(t.id('k4'), 'stuck'), t.expire('k3'), t.claim(4);
+SELECT t.release('k4', 'k3');
+SELECT event_type, release_count FROM outbox.pending JOIN outbox.messages USING (outbox_id) WHERE event_type LIKE 'k%' ORDER BY 1;
+SELECT t.claim(4), t.end_all('{k3,k4}');
 
 -- Cancelled: the head, what is behind, and the last one, which a later message must not take for the end of the key.
 SELECT t.put('a20', 'a21', 'a22', 'a23');
@@ -165,7 +179,13 @@ SELECT outbox.cancel(t.id('c2'), 'no longer'), outbox.unblock('f', 'c') IS NOT N
 SELECT outbox.cancel(t.id('c3'), 'no longer');
 SELECT * FROM t.blocked;
 SELECT t.put('c4'), t.claim(), t.end('c4');
-SELECT outbox.alter_queue('f', on_dead_head => 'continue', max_attempts => 9);
+-- A message that is held back does not end before the key has come to it.
+SELECT t.put('l1', 'l2', 'l3'), t.claim(3), outbox.break_lease(t.id('l2'), 'stuck');
+SELECT * FROM t.waiting;
+SELECT t.end('l1'), t.claim(3) AS none;
+SELECT * FROM t.blocked;
+SELECT t.claim(3) FROM outbox.unblock('f', 'l');
+SELECT t.end('l3'), outbox.alter_queue('f', on_dead_head => 'continue', max_attempts => 9);
 
 -- Optimistic sending: only at the head of a key.
 SELECT event_type, sequence_id, lease_token IS NOT NULL AS leased
