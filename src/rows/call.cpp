@@ -396,9 +396,9 @@ excluded_from_ms(Oid leaf)
 	return from_ms;
 }
 
-// default_leaf: by the same description of the parent.
+// INT64_MAX where there are no dated partitions. default_leaf: by the same description of the parent.
 int64
-end_ms(Oid *default_leaf)
+dated_end_ms(Oid *default_leaf)
 {
 	PartitionDesc desc;
 	Relation rel = open_described(relation_oid(messages_shape.name), &desc);
@@ -415,18 +415,10 @@ end_ms(Oid *default_leaf)
 } // namespace
 
 int64
-dated_end_ms()
-{
-	Oid default_leaf;
-
-	return end_ms(&default_leaf);
-}
-
-int64
 partitions_end_ms()
 {
 	Oid default_leaf;
-	int64 end = end_ms(&default_leaf);
+	int64 end = dated_end_ms(&default_leaf);
 
 	return end != PG_INT64_MAX ? end : excluded_from_ms(default_leaf);
 }

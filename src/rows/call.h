@@ -73,10 +73,8 @@ Table *find_leaf(Call *call, const Shape &parent, const core::Uuid &id, int acce
 // The same without a lock; InvalidOid if there is none.
 Oid leaf_now(const Call *call, const Shape &parent, const core::Uuid &id);
 
-// The end of the dated partitions; INT64_MAX when there are none.
-int64 dated_end_ms();
-// New ids must stay below this millisecond: that end or, without dated partitions, the time that a
-// CHECK keeps out of DEFAULT while a partition is made.
+// New ids must stay below this millisecond: the end of the dated partitions or, without any, the time that a
+// CHECK keeps out of DEFAULT while a partition is made; else INT64_MAX.
 int64 partitions_end_ms();
 // The name of such a CHECK begins with this. Then follow the first and the last millisecond, with
 // '_' between them.

@@ -153,10 +153,12 @@ add_exclusion(const char *parent, const Range *range)
 	run("COMMENT ON CONSTRAINT %s ON outbox.%s IS 'while the partition of that time is made'", name, leaf);
 }
 
+// A time that is excluded bounds new ids, too, and those that were drawn before lie below it (margin_ms). So after
+// it has passed, because maintain() was not called or the clock stepped, another one can be excluded instead.
 bool
 takes_new_ids(const Range *range)
 {
-	int64 end_ms = dated_end_ms();
+	int64 end_ms = partitions_end_ms();
 
 	return range->from_ms < (end_ms != PG_INT64_MAX ? end_ms : unix_ms(GetCurrentTimestamp()) + margin_ms);
 }

@@ -2,7 +2,8 @@
 #
 # Proves: the server reads no large DEFAULT partition while it attaches one (it says what it
 # reads, and what it need not), by maintain() and by the background worker; producers whose
-# messages go to DEFAULT are refused nothing and wait for nothing in between.
+# messages go to DEFAULT are refused nothing and wait for nothing in between, also if the clock steps
+# into the time that is kept out of DEFAULT, beyond it, or back.
 use strict;
 use warnings;
 
@@ -17,18 +18,20 @@ my $implied = qr/updated partition constraint for default partition "(\w+)" is i
 # As a restore does, so that there is no dated partition.
 sub make
 {
-	$node->safe_psql('postgres', q{
+	my ($rows) = @_;
+
+	$node->safe_psql('postgres', qq{SET t.rows = $rows;} . q{
 		DROP EXTENSION IF EXISTS outbox;
 		SET xmloption = content; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;
 		CREATE EXTENSION outbox;
 		INSERT INTO outbox.messages (outbox_id, queue, event_id, event_type, priority, payload, headers, created_at)
 		SELECT (lpad(to_hex(1600000000000 + g), 12, '0') || '70008000' || lpad(to_hex(g), 12, '0'))::uuid, 'default', gen_random_uuid(), 'e', 0, '1', '{}', now()
-		FROM generate_series(1, 200000) g;
+		FROM generate_series(1, current_setting('t.rows')::int) g;
 		INSERT INTO outbox.attempts (outbox_id, attempt_no, state, completed_at) SELECT outbox_id, 1, 'DISPATCHED', now() FROM outbox.messages});
 	return;
 }
 
-make();
+make(200000);
 my $producer = session($node);
 my @did;
 
@@ -48,7 +51,7 @@ for my $call (1 .. 3)
 is("@did", 'partition prepared partition prepared partition made', 'a CHECK is made, validated, used: a call each');
 
 # The background worker takes the steps one after the other.
-make();
+make(200000);
 my $from = log_size($node);
 
 $node->safe_psql('postgres', q{SELECT outbox.enqueue('present', '1')});
@@ -60,5 +63,62 @@ is(scalar(log_lines($node, $from, $implied)), 4, '... and not once more');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_constraint WHERE conname ~ 'excludes'}), '0', '... and no CHECK is left');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.check() WHERE severity = 'error'}), '0', 'check() finds nothing');
 $producer->quit;
+
+# ---------------------------------------------------------------- the clock steps
+
+# One call of maintain(), and what it did with partitions; it read none where it attached one.
+sub maintain
+{
+	my ($name) = @_;
+	my ($ret, $out, $err) = $node->psql('postgres',
+		q{SET client_min_messages = debug1; SELECT action FROM outbox.maintain() WHERE object ~ 'messages' AND action ~ '^partition (made|prepared|left)'});
+
+	die $err if $ret != 0;
+	# One that reads in order to validate attaches nothing.
+	ok($out !~ /made/ || $out =~ /prepared/ || $err !~ $reads, "$name: what is attached is not read for") or diag("$out\n$err");
+	return $out;
+}
+
+SKIP:
+{
+	skip 'faketime is not installed', 1 unless defined faketime();
+	configure($node, 'outbox.worker' => undef, log_min_messages => undef);
+	$node->stop('fast');
+	start_with_false_clock($node);
+	my $day = 24 * 60 * 60;
+
+	# After the first step, which excludes a week that begins in at most seven days, and after the second.
+	foreach my $case (map { my $after = $_; map { [ $after, $_ ] } 8, 30, -8 } 1, 2)
+	{
+		my ($after, $days) = @$case;
+		my $name = "the clock steps by $days days after step $after";
+		my $sent = 0;
+		my $did = '';
+
+		set_clock($node, 0);
+		make(30000);
+		$producer = session($node);
+		$producer->query_safe(q{SELECT outbox.enqueue('present', '1')});
+		$sent++;
+		like(maintain($name), qr/^partition prepared$/, "$name: step $_") for 1 .. $after;
+		set_clock($node, $days * $day);
+		for (1 .. 12)
+		{
+			# A session with ids of before, and a new one.
+			is($producer->query(q{SELECT created FROM outbox.enqueue('after', '1')}), 't', "$name: an enqueue");
+			is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.enqueue_batch('default', '[{"event_type": "a", "payload": 1}, {"event_type": "b", "payload": 1}]')}), '2', '... a batch');
+			$sent += 3;
+			$did = maintain($name);
+			last if $did eq '';
+		}
+		is($did, '', "$name: maintain() comes to an end");
+		is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_constraint WHERE conname ~ 'excludes'}), '0', "$name: and leaves no CHECK");
+		cmp_ok($node->safe_psql('postgres', q{SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox.messages'::regclass}), '>', 1, "$name: there are partitions");
+		is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.check() WHERE severity = 'error'}), '0', '... check() finds nothing');
+		set_clock($node, 60 * $day);
+		is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.claim('w', 1000)}), $sent, "$name: all messages are claimed");
+		$producer->quit;
+	}
+}
 $node->stop('fast');
 done_testing();
