@@ -9,6 +9,7 @@
 #include "state.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace outbox::core {
 
@@ -58,80 +59,57 @@ outcome(State from, Event event, bool at_ceiling) noexcept
 	return either;
 }
 
+namespace {
+
+// In the order of the enumerations.
+constexpr const char *state_names[] = {"absent", "pending", "leased", "expired", "dispatched", "failed"};
+constexpr const char *event_names[] = {"enqueue",
+									   "enqueue_and_claim",
+									   "claim",
+									   "renew",
+									   "release",
+									   "release_exhausted",
+									   "complete_dispatched",
+									   "complete_failed",
+									   "complete_retryable",
+									   "lease_expiry",
+									   "repair",
+									   "cancel",
+									   "replay"};
+// The labels of outbox.attempt_state.
+constexpr const char *record_names[] = {"nothing", "DISPATCHED", "FAILED", "RETRYABLE", "ZOMBIE_REQUEUE"};
+
+static_assert(std::size(state_names) == static_cast<size_t>(State::failed) + 1);
+static_assert(std::size(event_names) == static_cast<size_t>(Event::replay) + 1);
+static_assert(std::size(record_names) == records);
+
+template <typename Enum, size_t n>
+const char *
+name_in(const char *const (&names)[n], Enum value) noexcept
+{
+	const size_t i = static_cast<size_t>(value);
+
+	return i < n ? names[i] : "unknown";
+}
+
+} // namespace
+
 const char *
 name(State state) noexcept
 {
-	switch (state)
-	{
-		case State::absent:
-			return "absent";
-		case State::pending:
-			return "pending";
-		case State::leased:
-			return "leased";
-		case State::expired:
-			return "expired";
-		case State::dispatched:
-			return "dispatched";
-		case State::failed:
-			return "failed";
-	}
-	return "unknown";
+	return name_in(state_names, state);
 }
 
 const char *
 name(Event event) noexcept
 {
-	switch (event)
-	{
-		case Event::enqueue:
-			return "enqueue";
-		case Event::enqueue_and_claim:
-			return "enqueue_and_claim";
-		case Event::claim:
-			return "claim";
-		case Event::renew:
-			return "renew";
-		case Event::release:
-			return "release";
-		case Event::release_exhausted:
-			return "release_exhausted";
-		case Event::complete_dispatched:
-			return "complete_dispatched";
-		case Event::complete_failed:
-			return "complete_failed";
-		case Event::complete_retryable:
-			return "complete_retryable";
-		case Event::lease_expiry:
-			return "lease_expiry";
-		case Event::repair:
-			return "repair";
-		case Event::cancel:
-			return "cancel";
-		case Event::replay:
-			return "replay";
-	}
-	return "unknown";
+	return name_in(event_names, event);
 }
 
-// The labels of outbox.attempt_state.
 const char *
 name(Record record) noexcept
 {
-	switch (record)
-	{
-		case Record::nothing:
-			return "nothing";
-		case Record::dispatched:
-			return "DISPATCHED";
-		case Record::failed:
-			return "FAILED";
-		case Record::retryable:
-			return "RETRYABLE";
-		case Record::zombie_requeue:
-			return "ZOMBIE_REQUEUE";
-	}
-	return "unknown";
+	return name_in(record_names, record);
 }
 
 namespace {
@@ -156,10 +134,6 @@ struct Sink {
 		if (size > 0)
 			buffer[std::min(length, size - 1)] = '\0';
 	}
-};
-
-constexpr State states[] = {
-	State::absent, State::pending, State::leased, State::expired, State::dispatched, State::failed,
 };
 
 bool
@@ -208,8 +182,8 @@ write_dot(char *buffer, size_t size) noexcept
 	Sink sink{buffer, size, 0};
 
 	sink.put("digraph outbox {\n\trankdir=LR;\n\tnode [shape=box, style=rounded];\n");
-	for (State state : states)
-		put_node(sink, state);
+	for (size_t i = 0; i < std::size(state_names); i++)
+		put_node(sink, static_cast<State>(i));
 	for (const Transition &row : transitions)
 		put_edge(sink, row);
 	sink.put("}\n");
