@@ -74,7 +74,6 @@ add_dead(Call *call, const core::Uuid &id, const text *of, TimestampTz at)
 		note_dead(of, 1);
 	}
 	ExecDropSingleTupleTableSlot(row);
-	close_table(dead);
 }
 
 void
@@ -93,7 +92,6 @@ remove_dead(Call *call, const core::Uuid &id)
 		break;
 	}
 	ExecDropSingleTupleTableSlot(row);
-	close_table(dead);
 }
 
 Acknowledged
@@ -122,7 +120,6 @@ acknowledge(Call *call, const core::Uuid &id, const text *by, const text *reason
 		ExecDropSingleTupleTableSlot(changed);
 	}
 	ExecDropSingleTupleTableSlot(row);
-	close_table(dead);
 	return result;
 }
 

@@ -44,7 +44,6 @@ read_retired_number(Call *call, Message *message)
 		message->sequence_id = DatumGetInt64(retired->get(probe->slot, retired_numbers_col::sequence_id, &isnull));
 	message->has_sequence = !isnull;
 	rest_probe(probe);
-	close_table(retired);
 }
 
 // The answer for a duplicate: the number of the first message.

@@ -372,7 +372,6 @@ remember_keys(Call *call, const text *queue, Keyed *items, int count)
 		for (TupleTableSlot *row : batch.rows)
 			if (row != nullptr)
 				ExecDropSingleTupleTableSlot(row);
-		close_table(batch.table);
 	}
 	else
 		resolve(&batch);

@@ -65,7 +65,6 @@ leave_mark(Call *call, const Queue *queue, const text *partition_key, const char
 	set(table, row, created_at, TimestampTzGetDatum(call->now));
 	insert_rows(table, &row, 1);
 	ExecDropSingleTupleTableSlot(row);
-	close_table(table);
 	note_turn(queue->name, strcmp(kind, blocked) != 0);
 }
 
@@ -117,7 +116,6 @@ read_marks(Call *call, const text *queue, const Digest *key, int most, bool *ope
 			marks = lappend(marks, read_mark(table, &probe));
 	}
 	end_probe(&probe);
-	close_table(table);
 	return marks;
 }
 
@@ -435,7 +433,6 @@ remove_marks(Call *call, const List *marks, bool all_gaps, int64 head)
 		if (is(mark, drained) || (is(mark, gap) && (all_gaps || mark->sequence_id < head)))
 			delete_row(table, &mark->tid, Wait::never);
 	}
-	close_table(table);
 }
 
 // True: to be settled later.
@@ -543,7 +540,6 @@ take_block(Call *call, const Queue *queue, const Digest &digest)
 			return nullptr;
 		table = open(call, key_marks_shape, deletes);
 		changed = delete_row(table, &mark->tid, Wait::for_row);
-		close_table(table);
 		if (changed == Changed::done)
 			return mark;
 	}
@@ -600,7 +596,6 @@ forget_marks(Call *call, const text *queue)
 	end_probe(&probe);
 	foreach (cell, tids)
 		delete_row(table, static_cast<ItemPointer>(lfirst(cell)), Wait::never);
-	close_table(table);
 }
 
 } // namespace outbox

@@ -10,14 +10,6 @@ namespace outbox {
 
 namespace {
 
-Table *
-queues_table(Call *call)
-{
-	if (call->queues_table == nullptr)
-		call->queues_table = open(call, queues_shape, reads);
-	return call->queues_table;
-}
-
 text *
 optional_copy(Table *table, TupleTableSlot *slot, int column)
 {
@@ -76,7 +68,7 @@ queue_lock_tag(LOCKTAG *tag, Oid queues_oid, const text *name)
 const Queue *
 find_queue(Call *call, const text *name)
 {
-	Table *table = queues_table(call);
+	Table *table = open(call, queues_shape, reads);
 	ScanKeyData key;
 	TupleTableSlot *slot;
 	Queue *queue;
@@ -117,7 +109,7 @@ queue_named(Call *call, const text *name)
 List *
 all_queues(Call *call, Snapshot snapshot)
 {
-	Table *table = queues_table(call);
+	Table *table = open(call, queues_shape, reads);
 	Snapshot used = RegisterSnapshot(snapshot != nullptr ? snapshot : GetLatestSnapshot());
 	IndexScanDesc scan = begin_index_scan(table->rel, primary_index(table), SnapshotAny, 0);
 	TupleTableSlot *slot = table_slot_create(table->rel, nullptr);

@@ -190,7 +190,6 @@ take_numbers(Call *call, const text *queue, Numbered *items, int count)
 	for (TupleTableSlot *row : numbering.rows)
 		if (row != nullptr)
 			ExecDropSingleTupleTableSlot(row);
-	close_table(numbering.table);
 	pfree(keys);
 	pfree(uses);
 }

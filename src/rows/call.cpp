@@ -35,7 +35,11 @@ act_as_owner(const Call *call)
 Table *
 wrap(Call *call, const Shape &shape, Relation rel, int access)
 {
-	return wrap_table(shape, rel, access, call->estate);
+	Table *table = wrap_table(shape, rel, access, call->estate);
+
+	table->next = call->tables;
+	call->tables = table;
+	return table;
 }
 
 // Index of the bound that is at or below the id, -1 for none.
@@ -281,12 +285,8 @@ begin_next_command(Call *call)
 void
 end_reading(Call *call)
 {
-	for (Leaf *leaf = call->leaves; leaf != nullptr; leaf = leaf->next)
-		close_table(leaf->table);
-	if (call->pending_table != nullptr)
-		close_table(call->pending_table);
-	if (call->queues_table != nullptr)
-		close_table(call->queues_table);
+	for (Table *table = call->tables; table != nullptr; table = table->next)
+		close_table(table);
 	FreeExecutorState(call->estate);
 	SetUserIdAndSecContext(call->caller, call->caller_context);
 }
@@ -301,9 +301,10 @@ end_call(Call *call)
 Table *
 open(Call *call, const Shape &shape, int access)
 {
-	Relation rel = open_named(shape.name, access, last_oid(shape));
-
-	return wrap(call, shape, rel, access);
+	for (Table *table = call->tables; table != nullptr; table = table->next)
+		if (table->shape == &shape && table->access == access)
+			return table;
+	return wrap(call, shape, open_named(shape.name, access, last_oid(shape)), access);
 }
 
 Table *

@@ -40,10 +40,10 @@ struct Call {
 	Oid caller;
 	int caller_context;
 	TimestampTz now; // wall clock at its beginning
+	Table *tables;   // all that it opened
 	Table *pending_table;
 	Leaf *leaves;
 	Queue *queues;
-	Table *queues_table;
 	Oid states[core::records]; // of outbox.attempt_state; InvalidOid = not yet looked up
 };
 
@@ -62,6 +62,7 @@ Oid outbox_schema();
 Oid relation_oid(const char *name);
 // A partitioned table, under ACCESS SHARE. 42P01 if it does not exist, or is dropped while we wait.
 Relation open_parent(const char *name);
+// Tables stay open to the end of the call.
 Table *pending(Call *call);
 Table *open(Call *call, const Shape &shape, int access);
 Table *open_as(Call *call, const Shape &shape, const char *name, int access);

@@ -173,9 +173,9 @@ Table *
 wrap_table(const Shape &shape, Relation rel, int access, EState *estate)
 {
 	KnownTable *known = know_table(shape, rel, access, estate->es_query_cxt);
+	MemoryContext previous = MemoryContextSwitchTo(estate->es_query_cxt);
 	Table *table = static_cast<Table *>(palloc0(sizeof(Table)));
 
-	*table = {};
 	table->shape = &shape;
 	table->rel = rel;
 	table->estate = estate;
@@ -184,17 +184,19 @@ wrap_table(const Shape &shape, Relation rel, int access, EState *estate)
 	table->attno = known->layout.attno;
 	table->indexes =
 		static_cast<Relation *>(palloc0(sizeof(Relation) * static_cast<Size>(Max(known->layout.nindexes, 1))));
-	if (access == reads)
-		return table;
-	open_all_indexes(table);
-	if (known->index_infos == nullptr)
-		know_indexes(known, table->indexes);
-	take_index_infos(table);
-	if (known->layout.extended)
+	if (access != reads)
+	{
+		open_all_indexes(table);
+		if (known->index_infos == nullptr)
+			know_indexes(known, table->indexes);
+		take_index_infos(table);
+	}
+	if (access != reads && known->layout.extended)
 	{
 		table->result_info = makeNode(ResultRelInfo);
 		InitResultRelInfo(table->result_info, rel, 0, nullptr, 0);
 	}
+	MemoryContextSwitchTo(previous);
 	return table;
 }
 

@@ -19,6 +19,7 @@
 namespace outbox {
 
 struct Table {
+	Table *next; // of a Call
 	const Shape *shape;
 	Relation rel;
 	EState *estate;

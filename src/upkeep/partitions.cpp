@@ -308,7 +308,6 @@ default_holds(const Shape &parent, const Range *range)
 	start_probe(&probe, keys, 2);
 	found = next_row(&probe);
 	end_probe(&probe);
-	close_table(leaf);
 	end_reading(&call);
 	return found;
 }

@@ -285,7 +285,6 @@ change_queue(FunctionCallInfo fcinfo, const char *function, const Change &change
 	tell_of_due(&call, table, row);
 	ExecDropSingleTupleTableSlot(found);
 	ExecDropSingleTupleTableSlot(row);
-	close_table(table);
 	end_call(&call);
 }
 
@@ -331,7 +330,6 @@ OUTBOX_FUNCTION(outbox_create_queue)
 	unlock_key(&held);
 	end_probe(&probe);
 	ExecDropSingleTupleTableSlot(row);
-	close_table(table);
 	end_call(&call);
 	PG_RETURN_VOID();
 }
@@ -391,7 +389,6 @@ OUTBOX_FUNCTION(outbox_drop_queue)
 	while (find_row(table, name, found) && delete_row(table, &found->tts_tid, Wait::for_row) != Changed::done);
 	note_dropped(name);
 	ExecDropSingleTupleTableSlot(found);
-	close_table(table);
 	end_call(&call);
 	PG_RETURN_VOID();
 }
@@ -427,7 +424,6 @@ OUTBOX_FUNCTION(outbox_merge_queue)
 						errmsg("queue \"%s\" was changed concurrently", shown(DatumGetTextPP(name)))));
 	ExecDropSingleTupleTableSlot(found);
 	ExecDropSingleTupleTableSlot(row);
-	close_table(table);
 	end_call(&call);
 	return PointerGetDatum(merged ? nullptr : trigger->tg_trigtuple);
 }

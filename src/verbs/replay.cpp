@@ -126,7 +126,6 @@ OUTBOX_FUNCTION(outbox_replay)
 	unlock_key(&latch);
 	end_probe(&probe);
 	ExecDropSingleTupleTableSlot(row);
-	close_table(replays);
 	remove_dead(&call, id);
 
 	held = hold_queue(&call, queue);

@@ -239,7 +239,6 @@ walk_dead(Asked *asked, Call *call)
 		asked->held.dead++;
 	asked->held.all_dead = walk == Walk::end;
 	end_peek(&peek);
-	close_table(dead);
 }
 
 int64
@@ -295,7 +294,6 @@ find_out(Asked *asked, Call *call)
 		walk_expired(asked);
 	if (!asked->held.all_due || !asked->held.all_later || !asked->held.all_held_back)
 		walk_oldest(asked);
-	close_table(asked->pending);
 	walk_dead(asked, call);
 }
 
