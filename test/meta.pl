@@ -200,6 +200,8 @@ sub visit
 visit($_) foreach sort keys %include;
 is_deeply([ grep { !m{^rows/} } @cycles ], [], '... and no cycle of modules');
 
+is_deeply([ grep { slurp($_) =~ tr/\n// > 600 } glob 'src/*.cpp src/*/*.cpp src/*/*.h' ], [], '... of at most 600 lines a file');
+
 # A name says what a function does: it stands for one.
 my %defined;
 foreach my $file (glob 'src/*.cpp src/*/*.cpp')

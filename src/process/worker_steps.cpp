@@ -1,0 +1,370 @@
+// See worker_steps.h.
+
+#include "process/worker_steps.h"
+
+#include "message/due.h"
+#include "message/order.h"
+#include "verbs/repair.h"
+#include "server/settings.h"
+#include "server/stop_point.h"
+#include "commit/transaction.h"
+#include "commit/waiters.h"
+#include "rows/call.h"
+
+namespace outbox {
+
+Worker worker;
+
+namespace {
+
+constexpr int repairs_at_a_time = 200;
+// Marks of keys that could not be settled are looked at again after this pause.
+constexpr int64 settle_pause_us = 1000 * 1000;
+// A wait must not delay the other steps for long. Producers that notify listeners themselves hold the
+// lock on the notification queue until their commit is on disk.
+constexpr char shortest_lock_timeout[] = "1ms";
+constexpr char notify_lock_timeout[] = "2s";
+constexpr char name_in_ledger[] = "outbox worker";
+
+} // namespace
+
+Watch *
+watch_of(QueueSlot *queue)
+{
+	Watch *watch = &worker.watches[slot_number(queue)];
+	uint32 generation = pg_atomic_read_u32(&queue->generation);
+
+	if (watch->generation != generation || watch->seen_until == 0)
+		*watch = {generation, 0, DT_NOEND, DT_NOBEGIN, worker.looks};
+	return watch;
+}
+
+void
+make_steps(ProcessStatus *report)
+{
+	clear_failures(report);
+	worker.look = make_step(report, 0, "look at the database", usual_lock_timeout);
+	worker.notify = make_step(report, 1, "notify listeners", notify_lock_timeout);
+	worker.repair = make_step(report, 2, "repair expired leases", usual_lock_timeout);
+	worker.due = make_step(report, 3, "look for due messages", usual_lock_timeout);
+	worker.rows = &report->troubles[4];
+	worker.settle = make_step(report, 5, "settle marks of keys", usual_lock_timeout);
+}
+
+// ---- notifying
+
+namespace {
+
+struct Sending {
+	QueueSlot *queue;
+	TimestampTz woken_at;
+};
+
+// Takes the flags that are up, of queues whose last notification is old enough.
+List *
+take_flags(bool all)
+{
+	int64 now = steady_us();
+	List *taken = NIL;
+
+	each_queue([&](QueueSlot *queue, Watch *watch) {
+		Sending *sending;
+
+		if (pg_atomic_read_u32(&queue->wake) == 0 || (!all && now < watch->gathers_until))
+			return;
+		sending = static_cast<Sending *>(palloc(sizeof(Sending)));
+		sending->queue = queue;
+		sending->woken_at = static_cast<TimestampTz>(pg_atomic_read_u64(&queue->woken_at));
+		watch->gathers_until = now + notify_gather_us();
+		// The notification covers all messages that are due now; later commits raise the flag again.
+		watch->seen_until = Max(watch->seen_until, GetCurrentTimestamp());
+		pg_atomic_exchange_u32(&queue->wake, 0);
+		taken = lappend(taken, sending);
+	});
+	return taken;
+}
+
+void
+report_notified(int64 count, QueueMask queues)
+{
+	change_status(&worker.slot->report, [&](ProcessStatus *report) { report->notified += count; });
+	wake_waiters(queues);
+}
+
+void
+count_sent(const List *sent)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	QueueMask queues = 0;
+	ListCell *cell;
+
+	foreach (cell, sent)
+	{
+		const Sending *sending = static_cast<const Sending *>(lfirst(cell));
+		int64 delay_us = Max(now - sending->woken_at, 0);
+
+		count(sending->queue, Counter::notified, 1);
+		pg_atomic_fetch_add_u64(&sending->queue->wakeup_delay[bucket(wakeup_bounds_us, delay_us)], 1);
+		pg_atomic_fetch_add_u64(&sending->queue->wakeup_delay_sum_us, delay_us);
+		queues |= mask_of(sending->queue);
+	}
+	report_notified(list_length(sent), queues);
+}
+
+} // namespace
+
+void
+notify_listeners(bool all)
+{
+	List *taken;
+	ListCell *cell;
+
+	if (is_resting(&worker.notify))
+		return;
+	OUTBOX_STOP_POINT("worker_before_collect");
+	taken = take_flags(all);
+	// The safety poll finds the messages when outbox.hold ends.
+	if (taken == NIL || everything_is_held())
+		return;
+	OUTBOX_STOP_POINT("worker_before_send");
+	if (run_step(&worker.notify, [&] {
+			if (has_failed(&worker.notify))
+				notification_queue_usage(); // frees what can be freed
+			foreach (cell, taken)
+				Async_Notify("outbox_pending", static_cast<const Sending *>(lfirst(cell))->queue->name);
+		}))
+	{
+		count_sent(taken);
+		return;
+	}
+	foreach (cell, taken)
+		pg_atomic_write_u32(&static_cast<Sending *>(lfirst(cell))->queue->wake, 1);
+}
+
+// ---- expired leases
+
+namespace {
+
+void
+row_failed(const core::Uuid &id, const char *why, int sqlstate)
+{
+	const char *what = psprintf("could not repair the lease of message %s: %s", shown(id), why);
+	bool waited = sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
+
+	worker.unrepaired++;
+	set_error(&worker.slot->report, what);
+	// Rows of a locked leaf must not each cost the full wait.
+	if (waited)
+		use_lock_timeout(shortest_lock_timeout);
+	else
+		begin_trouble(worker.rows, sqlstate, what,
+					  "The other messages are not affected. outbox.workers shows how many there are.");
+}
+
+void
+finish_walk()
+{
+	change_status(&worker.slot->report, [](ProcessStatus *report) { report->unrepaired = worker.unrepaired; });
+	if (worker.unrepaired == 0)
+		end_trouble(worker.rows, "has repaired all expired leases again");
+}
+
+} // namespace
+
+void
+repair_leases()
+{
+	RepairScan scan = {};
+	TimestampTz next = DT_NOEND;
+	TimestampTz looked_at = 0;
+	bool done;
+
+	scan.most = repairs_at_a_time;
+	scan.whole_expiries = true;
+	scan.from = worker.expired_from;
+	scan.cautious = true;
+	scan.confine = Confine::all_errors;
+	scan.failed = row_failed;
+	OUTBOX_STOP_POINT("worker_before_repair");
+	done = run_step(&worker.repair, [&] {
+		Call call;
+
+		scan.by = cstring_to_text(name_in_ledger);
+		begin_call(&call, name_in_ledger);
+		if (scan.from == DT_NOBEGIN)
+			sweep_leases(&call);
+		repair(&call, &scan);
+		next = scan.more ? call.now : next_expiry_after(&call, call.now);
+		looked_at = call.now;
+		end_call(&call);
+	});
+	if (!done)
+	{
+		worker.next_expiry = Min(worker.next_expiry, GetCurrentTimestamp());
+		return;
+	}
+	worker.expired_from = scan.more ? scan.from : looked_at;
+	worker.next_expiry = next;
+	change_status(&worker.slot->report, [&](ProcessStatus *report) { report->repaired += scan.repaired; });
+	if (!scan.more)
+		finish_walk();
+}
+
+// ---- keys that may have to go on
+
+namespace {
+
+void
+set_marked(QueueSlot *slot, uint32 marked)
+{
+	pg_atomic_exchange_u32(&slot->marked, marked);
+}
+
+} // namespace
+
+// A flag is taken before the look: a later commit raises it again.
+void
+settle_keys(bool all)
+{
+	bool more = false;
+	bool done;
+
+	take_announced(&worker.slot->settle_at);
+	OUTBOX_STOP_POINT("worker_before_settle");
+	done = run_step(&worker.settle, [&] {
+		ListCell *cell;
+		Call call;
+
+		begin_call(&call, name_in_ledger);
+		foreach (cell, all_queues(&call))
+		{
+			const Queue *queue = static_cast<const Queue *>(lfirst(cell));
+			QueueSlot *slot = queue_ref(text_to_cstring(queue->name)).slot;
+
+			if (!all && slot != nullptr && pg_atomic_read_u32(&slot->marked) == 0)
+				continue;
+			if (slot != nullptr)
+				set_marked(slot, 0);
+			if (!settle_marks(&call, queue))
+				continue;
+			more = true;
+			if (slot != nullptr)
+				set_marked(slot, 1);
+		}
+		end_call(&call);
+	});
+	if (!done)
+		each_slot(MyDatabaseId, [](QueueSlot *slot) { set_marked(slot, 1); });
+	worker.next_settle = done && !more ? DT_NOEND : GetCurrentTimestamp() + settle_pause_us;
+}
+
+// ---- due messages
+
+namespace {
+
+// The flag is raised at the end of the transaction, and taken after it.
+void
+announce_due(const Call *call, const Queue *queue)
+{
+	if (queue_ref(text_to_cstring(queue->name)).slot != nullptr)
+		note_due(queue->name, call->now, call->now);
+	else
+	{
+		Async_Notify("outbox_pending", text_to_cstring(queue->name));
+		worker.told_directly++;
+	}
+}
+
+// Slots of queues that two looks did not find, for example after a rollback, become free.
+void
+let_go_of_missing()
+{
+	each_queue([](QueueSlot *slot, Watch *watch) {
+		if (watch->listed + 2 <= worker.looks)
+			pg_atomic_write_u32(&slot->dropped, 1);
+	});
+}
+
+// Looks at all queues, also for messages that no commit announced.
+void
+look_at_all(Call *call)
+{
+	ListCell *cell;
+
+	worker.unslotted_due = DT_NOEND;
+	worker.looks++;
+	foreach (cell, all_queues(call))
+	{
+		const Queue *queue = static_cast<const Queue *>(lfirst(cell));
+		QueueSlot *slot = queue_ref(text_to_cstring(queue->name)).slot;
+		TimestampTz next = queue->paused ? DT_NOEND : next_due_after(call, queue, call->now);
+
+		CHECK_FOR_INTERRUPTS();
+		sweep_due(call, queue);
+		if (!queue->paused && has_due(call, queue))
+			announce_due(call, queue);
+		if (slot == nullptr)
+			worker.unslotted_due = Min(worker.unslotted_due, next);
+		else
+		{
+			Watch *watch = watch_of(slot);
+
+			watch->next_due = next;
+			watch->seen_until = call->now;
+			watch->listed = worker.looks;
+		}
+	}
+	let_go_of_missing();
+}
+
+// Looks for messages that have become due since the last look.
+void
+look_at_due(Call *call)
+{
+	each_queue([&](QueueSlot *slot, Watch *watch) {
+		const Queue *queue;
+
+		if (watch->next_due > call->now)
+			return;
+		queue = find_queue(call, cstring_to_text(slot->name));
+		if (queue == nullptr || queue->paused)
+			watch->next_due = DT_NOEND;
+		else
+		{
+			watch->next_due = next_due_after(call, queue, watch->seen_until);
+			if (watch->next_due <= call->now)
+			{
+				announce_due(call, queue);
+				watch->next_due = next_due_after(call, queue, call->now);
+			}
+		}
+		watch->seen_until = call->now;
+	});
+}
+
+} // namespace
+
+void
+look_for_due(bool all)
+{
+	bool told = run_step(&worker.due, [&] {
+		Call call;
+
+		worker.told_directly = 0;
+		begin_call(&call, name_in_ledger);
+		if (all)
+			look_at_all(&call);
+		else
+			look_at_due(&call);
+		end_call(&call);
+	});
+
+	if (told && worker.told_directly > 0)
+		report_notified(worker.told_directly, every_queue);
+	if (told && all)
+		worker.last_look = steady_us();
+	else if (!told)
+		announce(&worker.slot->look_at, 0); // all again, after the pause: nothing was announced
+}
+
+} // namespace outbox
