@@ -3,7 +3,7 @@
 #include "message/order.h"
 
 #include "commit/shared.h"
-#include "server/boundary.h"
+#include "rows/batch.h"
 #include "commit/transaction.h"
 #include "server/random.h"
 #include "server/stop_point.h"
@@ -261,29 +261,22 @@ digest_of_row(const PendingRow *row)
 	return digest_of_key(row->queue, row->partition_key);
 }
 
-// A row that users' parts of the table refuse must not stop the one whose end lets it go on.
+// Where parts of the table that users made refuse the row, the end of the message before it succeeds all the same.
 bool
 promote(Call *call, PendingRow *row)
 {
 	bool done = false;
-	ErrorData *error = nullptr;
-	auto change = [&](Call *with) { done = store(with, row, Wait::never) == Changed::done; };
 
 	row->held_back = false;
-	if (has_foreign_parts(pending(call)))
-		error = in_subtransaction([&] {
-			Call inner;
-
-			begin_nested_call(&inner, call);
-			change(&inner);
-			end_call(&inner);
+	each_item(
+		call, 1, has_foreign_parts(pending(call)),
+		[&](Call *inner, int, int) { done = store(inner, row, Wait::never) == Changed::done; },
+		[&](int, ErrorData *error) {
+			done = false;
+			ereport(WARNING, (errcode(error->sqlerrcode),
+							  errmsg("message %s stays held back: %s", shown(row->id), error->message)));
 		});
-	else
-		change(call);
-	if (error != nullptr)
-		ereport(WARNING,
-				(errcode(error->sqlerrcode), errmsg("message %s stays held back: %s", shown(row->id), error->message)));
-	return done && error == nullptr;
+	return done;
 }
 
 // The queue, if it is ordered and the row has a key.

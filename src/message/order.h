@@ -7,13 +7,13 @@
 //
 // Shape: a producer cannot know whether an open transaction ends the message before its own, and a worker cannot know
 // what an open transaction enqueues. So both write first and look afterwards: the producer inserts its row, then looks
-// at the row of the message before; the worker deletes its row, then looks for one behind it. Of two that meet, one at
-// least sees the other, and leaves a mark in outbox.key_marks. settle_marks() lets the key go on when both have ended.
-// A mark costs a row, and is left only where two transactions meet in a key that is about to be empty.
+// at the row of the message before; the worker deletes its row, then looks for one behind it. If two meet, at least one
+// of them sees the other and leaves a mark in outbox.key_marks. settle_marks() continues the key when both have ended.
+// A mark costs a row. It is left only where two transactions meet in a key that is about to be empty.
 //
-// A mark is a drained key: all numbers up to its sequence_id have ended, if the message that it names has. Or a gap:
-// that number was ended out of turn, or replayed, so that the last message of the key does not tell whether the key is
-// busy. Or a block: the dead head of a queue with on_dead_head = 'block', until an operator decides.
+// There are three kinds of marks. drained: all numbers up to its sequence_id have ended, if the message that it names
+// has ended. gap: its number ended out of turn, or was replayed, so the last message of the key does not tell whether
+// the key is busy. blocked: the dead head of a queue with on_dead_head = 'block', until an operator decides.
 #pragma once
 
 #include "message/pending_row.h"
@@ -33,8 +33,9 @@ void look_at_turns_again(Call *call, const Queue *queue, const Numbered *items, 
 
 // The row of a message that ended is gone. died: as a dead letter, and not by an operator.
 void pass_turn(Call *call, const PendingRow *row, bool died);
-// Before the row loses its lease without letting the key go on: those that are leased behind it are given back untried,
-// so that of a key no two claims hold messages. Not done: another transaction holds one of them, or did.
+// Before the row loses its lease without passing its turn: the messages of its key that are leased behind it are
+// released without a try, so that no two claims hold messages of one key. If another transaction holds one of them, or
+// held it, this is not done.
 Changed release_run(Call *call, const PendingRow *row, Wait wait);
 
 // Whether its end as a dead letter blocks its key.
@@ -47,7 +48,7 @@ struct KeyPlace {
 	int64 sequence_id;
 };
 
-// The pending message behind it. open: it is of a transaction that is open, or there may be one in front of it.
+// The pending message behind it. open: it belongs to an open transaction, or there may be one in front of it.
 struct Successor {
 	bool open;
 	TransactionId holder; // that transaction, if known
@@ -62,22 +63,22 @@ ends_at_ceiling(const Queue *queue, const PendingRow *row, int attempts)
 	return !row->held_back && reaches_ceiling(queue, row->max_attempts, attempts);
 }
 
-// Of a queue that is ordered: it has a key, and so a turn.
+// Whether the queue is ordered and the message has a key.
 bool has_turn(Call *call, const PendingRow *row);
 
 // ---- settling
 
-// All of them; true: there are more, which cannot be settled yet.
+// Settles all marks. True if others cannot be settled yet.
 bool settle_marks(Call *call, const Queue *queue);
-// A few, if it may have any: claims do not wait for the background worker.
+// Settles a few, if there are any: claims do not wait for the background worker.
 void settle_some_marks(Call *call, const Queue *queue);
 bool has_marks_to_settle(Call *call, const Queue *queue);
 
 // ---- operators
 
-// The key goes on behind the dead head that blocks it; false: nothing does.
+// Continues the key behind the dead head that blocks it. False if nothing blocks it.
 bool unblock_key(Call *call, const Queue *queue, const text *partition_key, core::Uuid *blocked_by);
-// Ends the block for a message that takes the place of the dead head; false: that does not block its key.
+// Ends the block for a message that replaces the dead head. False if that does not block its key.
 bool take_place_of(Call *call, const Queue *queue, const text *partition_key, const core::Uuid &dead);
 // Of a queue that holds no pending message.
 void forget_marks(Call *call, const text *queue);
