@@ -372,18 +372,27 @@ settle_and_append(Call *call, TryReport *report, const text *worker, HeldBack he
 		append(call, &report->attempt, 1);
 }
 
-// The report on the message right behind one that has ended; nullptr = none.
+// The deferred report on a message; nullptr = none.
+TryReport *
+deferred_report(TryReport **reports, int count, const core::Uuid &id)
+{
+	TryReport **report =
+		std::lower_bound(reports, reports + count, id,
+						 [](const TryReport *one, const core::Uuid &wanted) { return compare(one->id, wanted) < 0; });
+
+	for (; report < reports + count && equal((*report)->id, id); report++)
+		if ((*report)->deferred && (*report)->attempt == nullptr)
+			return *report;
+	return nullptr;
+}
+
+// That on the message right behind one that has ended.
 TryReport *
 report_behind(Call *call, TryReport **reports, int count, const PendingRow *ended)
 {
 	Successor next = successor(call, {ended->queue, ended->partition_key, ended->sequence_id});
 
-	if (next.open || next.row == nullptr)
-		return nullptr;
-	for (int i = 0; i < count; i++)
-		if (reports[i]->deferred && reports[i]->attempt == nullptr && equal(reports[i]->id, next.row->id))
-			return reports[i];
-	return nullptr;
+	return next.open || next.row == nullptr ? nullptr : deferred_report(reports, count, next.row->id);
 }
 
 // Those behind a message that has ended have their turn, one after the other; then the key goes on.
