@@ -494,14 +494,6 @@ settle_some_marks(Call *call, const Queue *queue)
 	CommandCounterIncrement();
 }
 
-bool
-has_marks_to_settle(Call *call, const Queue *queue)
-{
-	bool open = false;
-
-	return queue->fifo && read_marks(call, queue->name, nullptr, 1, &open) != NIL;
-}
-
 // ---- operators
 
 namespace {

@@ -70,9 +70,8 @@ bool has_turn(Call *call, const PendingRow *row);
 
 // Settles all marks. True if others cannot be settled yet.
 bool settle_marks(Call *call, const Queue *queue);
-// Settles a few, if there are any: claims do not wait for the background worker.
+// Settles a few, if there are any: claims and wait_for_work do not wait for the background worker.
 void settle_some_marks(Call *call, const Queue *queue);
-bool has_marks_to_settle(Call *call, const Queue *queue);
 
 // ---- operators
 

@@ -86,6 +86,15 @@ end_waiting()
 namespace {
 
 bool
+is_claimable(Call *call, const Queue *queue)
+{
+	// Marks that cannot be settled yet are no work.
+	if (!XactReadOnly)
+		settle_some_marks(call, queue);
+	return has_due(call, queue);
+}
+
+bool
 is_any_claimable(const List *names)
 {
 	ListCell *cell;
@@ -98,7 +107,7 @@ is_any_claimable(const List *names)
 	{
 		const Queue *queue = static_cast<const Queue *>(lfirst(cell));
 
-		found = found || (!queue->paused && (has_due(&call, queue) || has_marks_to_settle(&call, queue)));
+		found = found || (!queue->paused && is_claimable(&call, queue));
 	}
 	end_reading(&call);
 	PopActiveSnapshot();

@@ -90,6 +90,18 @@ foreach my $name (sort keys %nodes)
 	like((result_of($waiter))[1], qr/canceling statement due to user request/, "$name: a cancel ends it");
 	is($waiter->query('SELECT 1'), '1', "$name: ... and the session goes on");
 
+	# An ordered key whose order is not settled yet is no work: its head ends, or a message behind it has ended.
+	$do->(q{SELECT outbox.create_queue('f', ordering => 'fifo');
+		SELECT outbox.enqueue('m' || i, '1', 'f', partition_key => 'k') FROM generate_series(1, 2) i;
+		SELECT outbox.cancel(outbox_id, 'no longer') FROM outbox.pending WHERE queue = 'f' AND held_back});
+	$other->query_safe(q{SELECT count(*) FROM outbox.claim('w', queues => '{f}');
+		BEGIN; SELECT recorded FROM outbox.pending p, outbox.complete(outbox_id, lease_token, 'w', 'DISPATCHED') WHERE p.queue = 'f' AND NOT held_back});
+	$do->(q{SELECT outbox.enqueue('m3', '1', 'f', partition_key => 'k')});
+	start_waiting($node, $waiter, "CALL outbox.wait_for_work('1 day', '{f}')");
+	$other->query_safe('COMMIT');
+	is((result_of($waiter))[1], '', "$name: one that goes on ends the wait of wait_for_work");
+	is($do->(q{SELECT event_type FROM outbox.claim('w', queues => '{f}')}), 'm3', "$name: ... and there is work");
+
 	$waiter->quit;
 	$other->quit;
 	consistent($node, "$name: nothing lost, nothing twice");
