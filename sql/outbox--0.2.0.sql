@@ -265,22 +265,23 @@ COMMENT ON INDEX outbox.attempts_default_failed IS 'finds dead letters without r
 
 ---------------------------------------------------------------- pending
 
+-- What is never NULL and of one length comes first, where the server finds it without reading what is before it.
 CREATE TABLE outbox.pending (
 	outbox_id uuid NOT NULL,
-	queue text COLLATE "C" NOT NULL,
-	priority smallint NOT NULL DEFAULT 0,
-	partition_key text,
-	sequence_id bigint,
-	attempt_count integer NOT NULL DEFAULT 0,
-	max_attempts integer,
 	next_attempt_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	attempt_count integer NOT NULL DEFAULT 0,
+	release_count integer NOT NULL DEFAULT 0,
+	priority smallint NOT NULL DEFAULT 0,
+	held_back boolean NOT NULL DEFAULT false,
+	queue text COLLATE "C" NOT NULL,
+	partition_key text,
+	sequence_id bigint,
+	max_attempts integer,
 	claimed_by text COLLATE "C",
 	claimed_at timestamptz,
 	lease_token uuid,
 	lease_expires_at timestamptz,
-	release_count integer NOT NULL DEFAULT 0,
-	held_back boolean NOT NULL DEFAULT false,
 	CONSTRAINT pending_pkey PRIMARY KEY (outbox_id),
 	CONSTRAINT pending_lease_is_whole CHECK (pg_catalog.num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) IN (0, 4)),
 	CONSTRAINT pending_priority CHECK (priority BETWEEN 0 AND 15),

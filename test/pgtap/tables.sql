@@ -81,20 +81,20 @@ SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.attempts')$$, 'attempt
 SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.attempts_default')$$, 'attempts_columns', 'columns of attempts_default');
 SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.pending')$$, $$VALUES
 	('outbox_id', 'uuid', true, NULL),
-	('queue', 'text', true, NULL),
-	('priority', 'smallint', true, '0'),
-	('partition_key', 'text', false, NULL),
-	('sequence_id', 'bigint', false, NULL),
-	('attempt_count', 'integer', true, '0'),
-	('max_attempts', 'integer', false, NULL),
 	('next_attempt_at', 'timestamp with time zone', true, 'clock_timestamp()'),
 	('created_at', 'timestamp with time zone', true, 'clock_timestamp()'),
+	('attempt_count', 'integer', true, '0'),
+	('release_count', 'integer', true, '0'),
+	('priority', 'smallint', true, '0'),
+	('held_back', 'boolean', true, 'false'),
+	('queue', 'text', true, NULL),
+	('partition_key', 'text', false, NULL),
+	('sequence_id', 'bigint', false, NULL),
+	('max_attempts', 'integer', false, NULL),
 	('claimed_by', 'text', false, NULL),
 	('claimed_at', 'timestamp with time zone', false, NULL),
 	('lease_token', 'uuid', false, NULL),
-	('lease_expires_at', 'timestamp with time zone', false, NULL),
-	('release_count', 'integer', true, '0'),
-	('held_back', 'boolean', true, 'false')$$, 'columns of pending');
+	('lease_expires_at', 'timestamp with time zone', false, NULL)$$, 'columns of pending');
 SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.idempotency_keys')$$, $$VALUES
 	('digest', 'bytea', true, NULL),
 	('queue', 'text', true, NULL),
