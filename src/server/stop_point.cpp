@@ -81,7 +81,8 @@ act(Point *point, uint32 action)
 	if (action != cancels)
 		ereport(ERROR, (errcode(static_cast<int>(action)), errmsg("stop point \"%s\" fails", point->name)));
 	pg_atomic_write_u32(&point->armed, 0);
-	InterruptPending = QueryCancelPending = true;
+	QueryCancelPending = true;
+	InterruptPending = true;
 }
 
 void
