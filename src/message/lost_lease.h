@@ -82,6 +82,8 @@ recover_lease(Call *call, PendingRow *row, const LostLease &lost, const Next &ne
 	append(call, &attempt, 1);
 	if (transition.to == core::State::pending)
 		return Recovery::freed;
+	// What was given back can become the head only in the next command.
+	CommandCounterIncrement();
 	pass_turn(call, row, true);
 	return Recovery::ended;
 }

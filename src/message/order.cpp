@@ -3,9 +3,9 @@
 #include "message/order.h"
 
 #include "commit/shared.h"
-#include "rows/batch.h"
 #include "commit/transaction.h"
-#include "server/random.h"
+#include "message/key_marks.h"
+#include "rows/batch.h"
 #include "server/stop_point.h"
 
 namespace outbox {
@@ -16,118 +16,18 @@ using core::Uuid;
 
 constexpr int marks_at_a_time = 100;
 
-constexpr char drained[] = "drained";
-constexpr char gap[] = "gap";
-constexpr char blocked[] = "blocked";
-
-struct Mark {
-	ItemPointerData tid;
-	Digest digest;
-	const char *kind;
-	text *partition_key;
-	int64 sequence_id;
-	bool has_id;
-	Uuid id;
-	bool open; // another transaction is removing it
-};
-
-Digest
-digest_of_key(const text *queue, const text *partition_key)
-{
-	core::Part parts[] = {part_of(queue), part_of(partition_key)};
-
-	return digest_of(core::KeyKind::partition, parts, 2);
-}
-
-bool
-is(const Mark *mark, const char *kind)
-{
-	return strcmp(mark->kind, kind) == 0;
-}
-
-// ---- marks
-
-void
-leave_mark(Call *call, const Queue *queue, const text *partition_key, const char *kind, int64 sequence_id,
-		   const Uuid &id)
-{
-	using namespace key_marks_col;
-	Table *table = open(call, key_marks_shape, inserts);
-	TupleTableSlot *row = new_row(table);
-
-	set(table, row, mark_id, from_uuid(random_token()));
-	set(table, row, digest, digest_datum(digest_of_key(queue->name, partition_key)));
-	set_text(table, row, key_marks_col::queue, queue->name);
-	set_text(table, row, key_marks_col::partition_key, partition_key);
-	set(table, row, key_marks_col::kind, CStringGetTextDatum(kind));
-	set(table, row, key_marks_col::sequence_id, Int64GetDatum(sequence_id));
-	set(table, row, outbox_id, from_uuid(id));
-	set(table, row, created_at, TimestampTzGetDatum(call->now));
-	insert_rows(table, &row, 1);
-	ExecDropSingleTupleTableSlot(row);
-	note_turn(queue->name, strcmp(kind, blocked) != 0);
-}
-
-Mark *
-read_mark(const Table *table, Probe *probe)
-{
-	using namespace key_marks_col;
-	Mark *mark = static_cast<Mark *>(palloc0(sizeof(Mark)));
-	bool isnull;
-	auto value = [&](int column) { return table->get(probe->slot, column, &isnull); };
-	Datum id;
-
-	mark->tid = probe->slot->tts_tid;
-	memcpy(mark->digest.bytes, VARDATA_ANY(DatumGetByteaPP(value(digest))), sizeof(mark->digest.bytes));
-	mark->kind = TextDatumGetCString(value(kind));
-	mark->partition_key = DatumGetTextPCopy(value(partition_key));
-	mark->sequence_id = DatumGetInt64(value(sequence_id));
-	id = value(outbox_id);
-	mark->has_id = !isnull;
-	if (mark->has_id)
-		mark->id = to_uuid(id);
-	mark->open = TransactionIdIsValid(probe->changer());
-	return mark;
-}
-
-// Of one key, or of all of the queue that are not blocks; in the order of keys. open: there are more, of open
-// transactions.
-List *
-read_marks(Call *call, const text *queue, const Digest *key, int most, bool *open)
-{
-	Table *table = outbox::open(call, key_marks_shape, reads);
-	Relation index = own_index(table, key != nullptr ? key_marks_index::key : key_marks_index::open);
-	int nkeys = key != nullptr ? 2 : 1;
-	List *marks = NIL;
-	ScanKeyData keys[2];
-	Probe probe;
-
-	key_equals(&keys[0], index, 1, F_TEXTEQ, PointerGetDatum(queue));
-	if (key != nullptr)
-		key_equals(&keys[1], index, 2, F_BYTEAEQ, digest_datum(*key));
-	begin_probe(&probe, table, index, nkeys);
-	start_probe(&probe, keys, nkeys);
-	while (list_length(marks) < most && next_row(&probe))
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (TransactionIdIsValid(probe.inserter()))
-			*open = true;
-		else
-			marks = lappend(marks, read_mark(table, &probe));
-	}
-	end_probe(&probe);
-	return marks;
-}
-
-List *
-marks_of_key(Call *call, const text *queue, const Digest &key, bool *open)
-{
-	return read_marks(call, queue, &key, PG_INT32_MAX, open);
-}
-
 // ---- the row of a message
 
 enum class Seen { live, going, gone };
+
+// Of a version that an open transaction made: whether that has replaced or ended it. A dirty snapshot does not say.
+bool
+is_outdated(TupleTableSlot *slot)
+{
+	const HeapTupleHeaderData *header = ExecFetchSlotHeapTuple(slot, false, nullptr)->t_data;
+
+	return (header->t_infomask & HEAP_XMAX_INVALID) == 0 && !HEAP_XMAX_IS_LOCKED_ONLY(header->t_infomask);
+}
 
 // going: an open transaction ends it, or may.
 Seen
@@ -139,7 +39,12 @@ look_at_message(Call *call, const Uuid &id)
 	ScanKeyData key;
 
 	while (seen != Seen::live && next_row(probe))
-		seen = TransactionIdIsValid(probe->changer()) ? Seen::going : Seen::live;
+	{
+		bool going = TransactionIdIsValid(probe->changer()) ||
+					 (TransactionIdIsValid(probe->inserter()) && is_outdated(probe->slot));
+
+		seen = going ? Seen::going : Seen::live;
+	}
 	if (seen == Seen::gone)
 	{
 		key_equals(&key, primary_index(table), 1, F_UUID_EQ, from_uuid(id));
@@ -392,10 +297,10 @@ struct KeyState {
 	int64 upto; // all numbers up to there have ended
 };
 
-KeyState
-judge_marks(Call *call, List *marks)
+// Which of the messages that they name have ended.
+void
+judge_messages(Call *call, List *marks, KeyState *state)
 {
-	KeyState state = {};
 	ListCell *cell;
 
 	foreach (cell, marks)
@@ -403,28 +308,25 @@ judge_marks(Call *call, List *marks)
 		const Mark *mark = static_cast<const Mark *>(lfirst(cell));
 		Seen seen = is(mark, drained) && mark->has_id ? look_at_message(call, mark->id) : Seen::gone;
 
-		state.open = state.open || mark->open || seen == Seen::going;
-		state.is_blocked = state.is_blocked || is(mark, blocked);
-		state.has_gap = state.has_gap || is(mark, gap);
+		state->open = state->open || seen == Seen::going;
 		if (is(mark, drained) && seen == Seen::gone)
-			state.upto = Max(state.upto, mark->sequence_id);
+			state->upto = Max(state->upto, mark->sequence_id);
 	}
-	return state;
 }
 
-// Those that say nothing any more. A gap does until the key has come past it.
+// To be read after the messages: one that is gone has left its gap or its block.
 void
-remove_marks(Call *call, const List *marks, bool all_gaps, int64 head)
+judge_kinds(List *marks, KeyState *state)
 {
-	Table *table = open(call, key_marks_shape, deletes);
 	ListCell *cell;
 
 	foreach (cell, marks)
 	{
-		Mark *mark = static_cast<Mark *>(lfirst(cell));
+		const Mark *mark = static_cast<const Mark *>(lfirst(cell));
 
-		if (is(mark, drained) || (is(mark, gap) && (all_gaps || mark->sequence_id < head)))
-			delete_row(table, &mark->tid, Wait::never);
+		state->open = state->open || mark->open;
+		state->is_blocked = state->is_blocked || is(mark, blocked);
+		state->has_gap = state->has_gap || is(mark, gap);
 	}
 }
 
@@ -432,12 +334,14 @@ remove_marks(Call *call, const List *marks, bool all_gaps, int64 head)
 bool
 settle_key(Call *call, const text *queue, const Digest &digest)
 {
-	bool open = false;
-	List *marks = marks_of_key(call, queue, digest, &open);
-	KeyState state = judge_marks(call, marks);
+	KeyState state = {};
+	List *marks = marks_of_key(call, queue, digest, &state.open);
 	Successor next;
 
-	if (open || state.open)
+	OUTBOX_STOP_POINT("settle_marks_read");
+	judge_messages(call, marks, &state);
+	judge_kinds(marks_of_key(call, queue, digest, &state.open), &state);
+	if (state.open)
 		return true;
 	if (state.is_blocked)
 	{
@@ -498,36 +402,39 @@ settle_some_marks(Call *call, const Queue *queue)
 
 namespace {
 
-// The block of a key, as it is now; nullptr: none.
+// The block of a key, as it is now; nullptr: none. With dead: only if that is the message.
 Mark *
-find_block(Call *call, const Queue *queue, const Digest &digest)
+find_block(Call *call, const Queue *queue, const Digest &digest, const Uuid *dead)
 {
 	bool open = false;
 	ListCell *cell;
 
 	foreach (cell, marks_of_key(call, queue->name, digest, &open))
-		if (is(static_cast<Mark *>(lfirst(cell)), blocked))
-			return static_cast<Mark *>(lfirst(cell));
+	{
+		Mark *mark = static_cast<Mark *>(lfirst(cell));
+
+		if (is(mark, blocked) && (dead == nullptr || (mark->has_id && equal(mark->id, *dead))))
+			return mark;
+	}
 	return nullptr;
 }
 
+// Waits for another operator, and looks again: the key may have gone on to the next block.
 Mark *
-take_block(Call *call, const Queue *queue, const Digest &digest)
+take_block(Call *call, const Queue *queue, const Digest &digest, const Uuid *dead)
 {
-	for (;;)
-	{
-		Mark *mark = find_block(call, queue, digest);
-		Changed changed;
-		Table *table;
+	Mark *mark;
 
-		CHECK_FOR_INTERRUPTS();
-		if (mark == nullptr)
-			return nullptr;
-		table = open(call, key_marks_shape, deletes);
-		changed = delete_row(table, &mark->tid, Wait::for_row);
+	while ((mark = find_block(call, queue, digest, dead)) != nullptr)
+	{
+		Table *table = open(call, key_marks_shape, deletes);
+		Changed changed = delete_row(table, &mark->tid, Wait::for_row);
+
 		if (changed == Changed::done)
-			return mark;
+			break;
+		CHECK_FOR_INTERRUPTS();
 	}
+	return mark;
 }
 
 } // namespace
@@ -536,7 +443,7 @@ bool
 unblock_key(Call *call, const Queue *queue, const text *partition_key, core::Uuid *blocked_by)
 {
 	Digest digest = digest_of_key(queue->name, partition_key);
-	Mark *mark = take_block(call, queue, digest);
+	Mark *mark = take_block(call, queue, digest, nullptr);
 
 	if (mark == nullptr)
 		return false;
@@ -549,38 +456,13 @@ bool
 take_place_of(Call *call, const Queue *queue, const text *partition_key, const core::Uuid &dead)
 {
 	Digest digest = digest_of_key(queue->name, partition_key);
-	Mark *mark = queue->fifo ? find_block(call, queue, digest) : nullptr;
+	Mark *mark = queue->fifo ? take_block(call, queue, digest, &dead) : nullptr;
 
-	if (mark == nullptr || !mark->has_id || !equal(mark->id, dead) || take_block(call, queue, digest) == nullptr)
+	if (mark == nullptr)
 		return false;
-	// A producer that finds the dead one gone must not take its key for empty.
+	// If the dead head was the last message of its key, a producer finds it gone while the new message is pending.
 	leave_mark(call, queue, partition_key, gap, mark->sequence_id, dead);
 	return true;
-}
-
-void
-forget_marks(Call *call, const text *queue)
-{
-	Table *table = open(call, key_marks_shape, deletes);
-	Relation index = own_index(table, key_marks_index::key);
-	List *tids = NIL;
-	ScanKeyData key;
-	ListCell *cell;
-	Probe probe;
-
-	key_equals(&key, index, 1, F_TEXTEQ, PointerGetDatum(queue));
-	begin_probe(&probe, table, index, 1);
-	start_probe(&probe, &key, 1);
-	while (next_settled(&probe, ForwardScanDirection))
-	{
-		ItemPointer tid = static_cast<ItemPointer>(palloc(sizeof(ItemPointerData)));
-
-		*tid = probe.slot->tts_tid;
-		tids = lappend(tids, tid);
-	}
-	end_probe(&probe);
-	foreach (cell, tids)
-		delete_row(table, static_cast<ItemPointer>(lfirst(cell)), Wait::never);
 }
 
 } // namespace outbox

@@ -79,7 +79,5 @@ void settle_some_marks(Call *call, const Queue *queue);
 bool unblock_key(Call *call, const Queue *queue, const text *partition_key, core::Uuid *blocked_by);
 // Ends the block for a message that replaces the dead head. False if that does not block its key.
 bool take_place_of(Call *call, const Queue *queue, const text *partition_key, const core::Uuid &dead);
-// Of a queue that holds no pending message.
-void forget_marks(Call *call, const text *queue);
 
 } // namespace outbox

@@ -2,6 +2,7 @@
 
 #include "rows/probe.h"
 
+#include "server/stop_point.h"
 #include "server/values.h"
 
 namespace outbox {
@@ -108,8 +109,11 @@ bool
 next_row(Probe *probe, ScanDirection direction)
 {
 	while (!probe->ended && next_entry(probe, direction))
+	{
+		OUTBOX_STOP_POINT("probe_before_row");
 		if (index_fetch_heap(probe->scan, probe->slot))
 			return true;
+	}
 	probe->ended = true;
 	return false;
 }

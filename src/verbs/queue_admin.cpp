@@ -10,6 +10,7 @@
 #include "rows/key_lock.h"
 #include "message/due.h"
 #include "message/order.h"
+#include "message/key_marks.h"
 #include "message/queue.h"
 #include "commit/transaction.h"
 #include "message/validator.h"
