@@ -23,7 +23,8 @@ constexpr const char *unknown_id = "00000000-0000-7000-8000-000000000000";
 const std::string long_key(600, 'k');
 
 // jitter: nobody alters it, so its backoff may be asked of the extension.
-constexpr const char *queues[] = {"default", "plain", "numbered", "also numbered", "jitter"};
+constexpr const char *queues[] = {"default", "plain", "numbered", "also numbered", "ordered", "blocking", "jitter"};
+constexpr int altered_queues = 6; // the first of them
 // These come and go; the second is never enqueued into.
 constexpr const char *passing_queues[] = {"Now & 'then'", "spare"};
 
@@ -109,12 +110,17 @@ random_key(Random &random, const World &world, const std::string &queue, const s
 	return {queue, argument, "k" + std::to_string(random.below(500)), random.pick({"", "", "o-1", "o-2"})};
 }
 
+std::string
+random_partition_key(Random &random)
+{
+	return random.chance(10) ? long_key : random.pick({"a", "a", "b", " "});
+}
+
 std::vector<Field>
 random_fields(Random &random, World &world, const std::string &queue, bool two_keys)
 {
 	static constexpr const char *payloads[] = {
 		"{}", "null", "17", R"({"a": [1, 2, {"b": null}]})", R"("text with \" and \u00fc")", "[]"};
-	static constexpr const char *keys[] = {"a", "a", "b", " "};
 	std::vector<Field> fields;
 
 	auto maybe = [&](int percent, const char *name, const std::string &value, bool is_string) {
@@ -128,7 +134,7 @@ random_fields(Random &random, World &world, const std::string &queue, bool two_k
 		maybe(100, "payload_bytes", random.pick({"", "AA==", "/wD+CQ==", "e30="}), true);
 	maybe(20, "content_type", "text/plain", true);
 	maybe(30, "aggregate_type", "order", true);
-	maybe(70, "partition_key", random.chance(10) ? long_key : random.pick(keys), true);
+	maybe(70, "partition_key", random_partition_key(random), true);
 
 	std::string aggregate_id = "o-3";
 	bool has_key = false;
@@ -542,6 +548,14 @@ random_cancel(Random &random, const World &world)
 }
 
 Call
+random_unblock(Random &random)
+{
+	std::string queue = random.chance(80) ? "blocking" : random.pick(queues);
+
+	return {"unblock", {{"queue", quoted(queue)}, {"partition_key", quoted(random_partition_key(random))}}};
+}
+
+Call
 random_break_lease(Random &random, const World &world)
 {
 	std::string id =
@@ -551,13 +565,18 @@ random_break_lease(Random &random, const World &world)
 }
 
 Call
-random_reschedule(Random &random, World &world)
+random_reschedule(Random &random, World &world, bool is_unobservable)
 {
 	Call call{"reschedule", {{"outbox_id", quoted(random_message(random, world))}}};
 	int what = random.weighted({40, 20, 25, 15}); // time, both, priority, and the time as it is
 
 	if (what < 2)
-		call.arguments.emplace_back("next_attempt_at", quoted(random.chance(60) ? world.past() : world.future()));
+	{
+		// What is due when it was enqueued is due beside others of its batch.
+		bool is_due = random.chance(60) && !is_unobservable;
+
+		call.arguments.emplace_back("next_attempt_at", quoted(is_due ? world.past() : world.future()));
+	}
 	if (what > 0)
 		call.arguments.emplace_back("priority", random.pick({"0", "1", "7", "15"}));
 	if (what == 3)
@@ -599,7 +618,7 @@ random_queue_call(Random &random)
 {
 	// Not the one with jitter.
 	std::string passing = random.pick(passing_queues);
-	std::string queue = random.chance(40) ? passing : queues[random.below(4)];
+	std::string queue = random.chance(40) ? passing : queues[random.below(altered_queues)];
 	int kind = random.weighted({25, 25, 15, 12, 23});
 	// Only these are dropped: without the others little would happen.
 	Call call{"", {{"queue", quoted(kind == 2 ? passing : queue)}}};
@@ -609,8 +628,10 @@ random_queue_call(Random &random)
 		case 0:
 			call.function = "create_queue";
 			add_settings(random, call, true);
+			if (random.chance(50))
+				call.arguments.emplace_back("ordering", random.pick({"'numbered'", "'fifo'"}));
 			if (random.chance(30))
-				call.arguments.emplace_back("ordering", "'numbered'");
+				call.arguments.emplace_back("on_dead_head", "'block'");
 			if (random.chance(10))
 				call.arguments.emplace_back("paused", "true");
 			break;
@@ -618,7 +639,9 @@ random_queue_call(Random &random)
 			call.function = "alter_queue";
 			add_settings(random, call, false);
 			if (random.chance(5))
-				call.arguments.emplace_back("ordering", random.pick({"'numbered'", "'none'"}));
+				call.arguments.emplace_back("ordering", random.pick({"'numbered'", "'none'", "'fifo'"}));
+			if (random.chance(10))
+				call.arguments.emplace_back("on_dead_head", random.pick({"'block'", "'continue'"}));
 			if (random.chance(10))
 				call.arguments.emplace_back("paused", random.pick({"true", "false"}));
 			break;
@@ -840,6 +863,10 @@ constexpr Bad bad[] = {
 	{"alter_queue", "backoff_jitter", "2"},
 	{"alter_queue", "validator", "'public.f'"},
 	{"alter_queue", "max_in_flight", "5"},
+	{"unblock", "queue", "NULL"},
+	{"unblock", "queue", "'nowhere'"},
+	{"unblock", "partition_key", "NULL"},
+	{"unblock", "partition_key", "''"},
 	{"drop_queue", "queue", "NULL"},
 	{"drop_queue", "queue", "'nowhere'"},
 	{"pause", "queue", "NULL"},
@@ -881,7 +908,9 @@ good_call(Random &random, World &world, const std::string &function)
 	if (function == "break_lease")
 		return random_break_lease(random, world);
 	if (function == "reschedule")
-		return random_reschedule(random, world);
+		return random_reschedule(random, world, false);
+	if (function == "unblock")
+		return random_unblock(random);
 	if (function == "replay")
 		return random_replay(random, world);
 	if (function == "backoff")
@@ -1012,8 +1041,9 @@ random_call(Random &random, World &world, Circumstances circumstances)
 	bool is_unobservable = circumstances.is_unobservable;
 	int waits = circumstances.may_wait ? 1 : 0;
 
-	switch (random.weighted({waits * produce * 6, waits * produce * 2, waits * produce * 2, 18, waits * 14, waits * 9,
-							 7, 7, 7, waits * 5, waits * 7, waits * 8, 1, 9, waits * 5, waits * 5, waits * 9}))
+	switch (
+		random.weighted({waits * produce * 6, waits * produce * 2, waits * produce * 2, 18, waits * 14, waits * 9, 7, 7,
+						 7, waits * 5, waits * 7, waits * 8, 1, 9, waits * 5, waits * 5, waits * 4, waits * 9}))
 	{
 		case 0:
 			return random_enqueue(random, world, alone);
@@ -1046,7 +1076,9 @@ random_call(Random &random, World &world, Circumstances circumstances)
 		case 14:
 			return random_break_lease(random, world);
 		case 15:
-			return random_reschedule(random, world);
+			return random_reschedule(random, world, is_unobservable);
+		case 16:
+			return random_unblock(random);
 		default:
 			return random_complete_and_claim(random, world, alone, is_unobservable);
 	}
@@ -1071,7 +1103,23 @@ first_calls()
 		make("create_queue", queues[2], {{"ordering", "'numbered'"}, {"backoff_jitter", "0"}}),
 		make("create_queue", queues[3],
 			 {{"ordering", "'numbered'"}, {"max_attempts", "2"}, {"max_releases", "0"}, {"backoff_jitter", "0"}}),
-		make("create_queue", queues[4], {{"backoff_jitter", "0.5"}, {"payload_kind", "'any'"}, {"max_releases", "0"}})};
+		make("create_queue", queues[4], {{"ordering", "'fifo'"}, {"max_releases", "1"}, {"backoff_jitter", "0"}}),
+		make("create_queue", queues[5],
+			 {{"ordering", "'fifo'"}, {"on_dead_head", "'block'"}, {"max_attempts", "3"}, {"backoff_jitter", "0"}}),
+		make("create_queue", queues[6], {{"backoff_jitter", "0.5"}, {"payload_kind", "'any'"}, {"max_releases", "0"}})};
+}
+
+std::vector<Call>
+last_calls()
+{
+	std::vector<Call> calls;
+
+	for (const char *queue : {queues[4], queues[5]})
+	{
+		calls.push_back({"resume", {{"queue", quoted(queue)}}});
+		calls.push_back({"claim", {{"worker_id", "'w1'"}, {"queues", as_array({quoted(queue)}, "text")}}});
+	}
+	return calls;
 }
 
 Move
@@ -1097,7 +1145,11 @@ random_move(Random &random, World &world, int64_t now_us)
 			   "{s}.attempts a WHERE a.outbox_id = p.outbox_id), " +
 			   quoted(state) + ", " + (is_terminal ? at : "NULL") + ", 'by hand', " + at + " FROM " + row({id}) +
 			   " p WHERE NOT EXISTS (SELECT FROM {s}.attempts a WHERE a.outbox_id = p.outbox_id "
-			   "AND a.state IN ('DISPATCHED', 'FAILED'))";
+			   "AND a.state IN ('DISPATCHED', 'FAILED'))" +
+			   // A message of an ordered key that ends so, and is then deleted, would leave its key as it is.
+			   (is_terminal ? " AND (SELECT q.ordering <> 'fifo' FROM {s}.queues q JOIN {s}.pending r USING (queue) "
+							  "WHERE r.outbox_id = p.outbox_id)"
+							: "");
 	};
 
 	switch (random.weighted({45, 30, 5, 5, 4, 6, 6}))

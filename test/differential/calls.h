@@ -92,6 +92,8 @@ Call random_call(Random &random, World &world, Circumstances circumstances);
 
 // The queues that every run begins with.
 std::vector<Call> first_calls();
+// With them all keys are settled.
+std::vector<Call> last_calls();
 
 // A change by hand, the same on both sides: {s} stands for the schema.
 struct Move {

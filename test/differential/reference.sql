@@ -121,13 +121,22 @@ CREATE TABLE model.replays (
 	outbox_id uuid PRIMARY KEY		-- a dead letter is replayed at most once
 );
 
+CREATE TABLE model.blocks (			-- dead heads that hold their keys
+	queue text,
+	partition_key text,
+	sequence_id bigint NOT NULL,
+	outbox_id uuid NOT NULL,
+	PRIMARY KEY (queue, partition_key)
+);
+
 -- What the extension chose in the current call of each session.
 CREATE TABLE model.choices (
 	session int PRIMARY KEY,
 	call_at timestamptz,		-- the call began then; the clock was read within slack after it
 	slack interval,
 	ids uuid[],					-- outbox_ids, in the order of the answer
-	tokens uuid[]				-- lease tokens, likewise
+	tokens uuid[],				-- lease tokens, likewise
+	held_back uuid[] NOT NULL DEFAULT '{}'	-- messages whose turn has come, of which the extension does not know yet
 );
 
 -- Not of the specification: notes for each row by how much its times may be later in
@@ -174,6 +183,9 @@ CREATE FUNCTION model.rename(made_up uuid, chosen uuid) RETURNS void LANGUAGE sq
 	UPDATE model.pending SET outbox_id = chosen WHERE outbox_id = made_up;
 	UPDATE model.keys SET outbox_id = chosen WHERE outbox_id = made_up;
 $$;
+
+CREATE FUNCTION model.is_in_doubt(id uuid) RETURNS boolean LANGUAGE sql AS
+	$$ SELECT id = ANY ((SELECT held_back FROM model.choices WHERE session = current_setting('model.session')::int)::uuid[]) $$;
 
 ---------------------------------------------------------------- arguments and time
 
@@ -267,8 +279,89 @@ BEGIN
 	RETURN number;
 END $$;
 
-CREATE FUNCTION model.finish(p model.pending) RETURNS void LANGUAGE sql AS
-	$$ DELETE FROM model.pending WHERE outbox_id = p.outbox_id $$;
+---------------------------------------------------------------- order within a key
+
+CREATE FUNCTION model.is_ordered(p model.pending) RETURNS boolean LANGUAGE sql AS $$
+	SELECT p.sequence_id IS NOT NULL AND EXISTS (SELECT FROM model.queues q WHERE q.queue = p.queue AND q.ordering = 'fifo')
+$$;
+
+-- An earlier message of its key has not ended, or blocks the key.
+CREATE FUNCTION model.waits(p model.pending) RETURNS boolean LANGUAGE sql AS $$
+	SELECT model.is_ordered(p) AND (
+		EXISTS (SELECT FROM model.pending e
+			WHERE e.queue = p.queue AND e.partition_key = p.partition_key AND e.sequence_id < p.sequence_id)
+		OR EXISTS (SELECT FROM model.blocks b
+			WHERE b.queue = p.queue AND b.partition_key = p.partition_key AND b.sequence_id < p.sequence_id))
+$$;
+
+-- Transactions that met in a key leave a doubt whose turn it is, which a claim settles. Until then the extension
+-- may hold back what is the first of its key.
+CREATE FUNCTION model.stands_back(p model.pending) RETURNS boolean LANGUAGE sql AS
+	$$ SELECT model.waits(p) OR model.is_in_doubt(p.outbox_id) $$;
+
+CREATE FUNCTION model.next_of(queue text, partition_key text, sequence_id bigint) RETURNS model.pending LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	p model.pending;
+BEGIN
+	SELECT x.* INTO p FROM model.pending x
+	WHERE x.queue = queue AND x.partition_key = partition_key AND x.sequence_id > sequence_id
+	ORDER BY x.sequence_id LIMIT 1;
+	RETURN p;
+END $$;
+
+-- Whether it could be locked without waiting.
+CREATE FUNCTION model.try_lock(id uuid) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM FROM model.pending x WHERE x.outbox_id = id FOR UPDATE SKIP LOCKED;
+	RETURN FOUND;
+END $$;
+
+-- The next of the key becomes the first: its row is held, if no other session holds it.
+CREATE FUNCTION model.go_on(queue text, partition_key text, sequence_id bigint) RETURNS void LANGUAGE sql AS
+	$$ SELECT model.try_lock((model.next_of(queue, partition_key, sequence_id)).outbox_id) $$;
+
+-- Before a message loses its lease and stays in front of its key, those that are leased behind it are given back
+-- untried. False: another session holds one of them.
+CREATE FUNCTION model.release_run(p model.pending, may_wait boolean) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+	behind model.pending := p;
+BEGIN
+	WHILE model.is_ordered(p) LOOP
+		behind := model.next_of(p.queue, p.partition_key, behind.sequence_id);
+		EXIT WHEN behind.lease_token IS NULL;
+		IF NOT may_wait AND NOT model.try_lock(behind.outbox_id) THEN RETURN false; END IF;
+		UPDATE model.pending x SET claimed_by = NULL, claimed_at = NULL, lease_token = NULL, lease_expires_at = NULL
+		WHERE x.outbox_id = behind.outbox_id;
+	END LOOP;
+	RETURN true;
+END $$;
+
+CREATE FUNCTION model.blocks_key(p model.pending) RETURNS boolean LANGUAGE sql AS
+	$$ SELECT model.is_ordered(p) AND (model.known_queue(p.queue)).on_dead_head = 'block' $$;
+
+-- A message has ended; stood_back: out of turn. died: as a dead letter, and not by an operator.
+CREATE FUNCTION model.pass_turn(p model.pending, stood_back boolean, died boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF NOT model.is_ordered(p) OR stood_back THEN
+		RETURN;
+	END IF;
+	IF died AND model.blocks_key(p) THEN
+		INSERT INTO model.blocks VALUES (p.queue, p.partition_key, p.sequence_id, p.outbox_id);
+	ELSE
+		PERFORM model.go_on(p.queue, p.partition_key, p.sequence_id);
+	END IF;
+END $$;
+
+CREATE FUNCTION model.finish(p model.pending, died boolean) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	stood_back boolean := model.stands_back(p);
+BEGIN
+	DELETE FROM model.pending WHERE outbox_id = p.outbox_id;
+	PERFORM model.pass_turn(p, stood_back, died);
+END $$;
+
+---------------------------------------------------------------- the lease
 
 -- attempt_count only ever grows.
 CREATE FUNCTION model.unlease(p model.pending, attempt_no int, due timestamptz) RETURNS void LANGUAGE sql AS $$
@@ -284,9 +377,10 @@ LANGUAGE plpgsql AS $$
 DECLARE
 	number int;
 BEGIN
-	IF model.attempts_of(p.outbox_id) + 1 >= model.ceiling(p) THEN
+	-- What stands back does not end before its turn.
+	IF model.attempts_of(p.outbox_id) + 1 >= model.ceiling(p) AND NOT model.stands_back(p) THEN
 		PERFORM model.append(p, 'FAILED', recorded_by, error_code, error_message);
-		PERFORM model.finish(p);
+		PERFORM model.finish(p, true);
 		RETURN false;
 	END IF;
 	number := model.append(p, 'ZOMBIE_REQUEUE', recorded_by, error_code, error_message);
@@ -316,6 +410,16 @@ BEGIN
 	END IF;
 	IF NOT model.holds(p, lease_token, worker_id) THEN PERFORM model.refuse('P7002', 'LEASE_LOST'); END IF;
 	RETURN p;
+END $$;
+
+-- A report on a message that stands behind another, by who holds its lease.
+CREATE FUNCTION model.refuse_early(outbox_id uuid, lease_token uuid, worker_id text) RETURNS void LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+BEGIN
+	IF EXISTS (SELECT FROM model.pending p
+		WHERE p.outbox_id = outbox_id AND model.holds(p, lease_token, worker_id) AND model.stands_back(p)) THEN
+		PERFORM model.refuse('P7003', 'INVALID_STATE');
+	END IF;
 END $$;
 
 ---------------------------------------------------------------- backoff
@@ -424,7 +528,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
 	now timestamptz := model.clock();
 BEGIN
-	IF (model.known_queue(queue)).ordering = 'numbered' AND partition_key IS NOT NULL THEN
+	-- A replay may come in the place of the dead head that blocks its key.
+	DELETE FROM model.blocks b WHERE b.outbox_id = replay_of RETURNING b.sequence_id INTO number;
+	IF (model.known_queue(queue)).ordering IN ('numbered', 'fifo') AND partition_key IS NOT NULL AND number IS NULL THEN
 		INSERT INTO model.sequences AS s VALUES (queue, partition_key, 2)
 		ON CONFLICT ON CONSTRAINT numbered DO UPDATE SET next_sequence_id = s.next_sequence_id + 1
 		RETURNING s.next_sequence_id - 1 INTO number;
@@ -516,7 +622,7 @@ BEGIN
 	END LOOP;
 END $$;
 
--- Born leased, unless claim could not have leased it.
+-- Born leased, unless claim could not have leased it. Where the extension is in doubt whether it is its turn, it is not.
 CREATE FUNCTION model.enqueue_and_claim(worker_id text, event_type text, payload jsonb = NULL, queue text = 'default',
 	aggregate_type text = NULL, aggregate_id text = NULL, partition_key text = NULL, idempotency_key text = NULL,
 	event_id uuid = NULL, headers jsonb = '{}', routing_key text = NULL, priority int = 0, max_attempts int = NULL,
@@ -535,7 +641,8 @@ BEGIN
 	SELECT * INTO outbox_id, sequence_id, created FROM model.enqueue_nth(1, event_type, payload, queue, aggregate_type,
 		aggregate_id, partition_key, idempotency_key, event_id, headers, routing_key, priority, NULL, max_attempts,
 		payload_bytes, content_type);
-	IF created AND NOT q.paused THEN
+	IF created AND NOT q.paused AND NOT (SELECT model.waits(p) FROM model.pending p WHERE p.outbox_id = outbox_id)
+		AND NOT model.is_in_doubt(outbox_id) THEN
 		lease_token := model.chosen_token(1);
 		lease_expires_at := model.after(coalesce(lease, q.lease));
 		UPDATE model.pending p SET claimed_by = worker_id, claimed_at = model.clock(), lease_token = lease_token,
@@ -555,6 +662,27 @@ CREATE FUNCTION model.may_see(id uuid) RETURNS boolean LANGUAGE sql AS $$
 			OR pg_visible_in_snapshot(m.made_in, current_setting('model.snapshot')::pg_snapshot)))
 $$;
 
+-- Leases a message, and answers.
+CREATE FUNCTION model.take(id uuid, worker_id text, lease interval, nth int)
+RETURNS TABLE (outbox_id uuid, queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text,
+	partition_key text, sequence_id bigint, idempotency_key text, routing_key text, priority int,
+	payload jsonb, headers jsonb, attempt_count int, max_attempts int, created_at timestamptz,
+	lease_token uuid, lease_expires_at timestamptz, payload_bytes bytea, content_type text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	p model.pending;
+BEGIN
+	UPDATE model.pending x SET claimed_by = worker_id, claimed_at = model.clock(), lease_token = model.chosen_token(nth),
+		lease_expires_at = model.after(lease)
+	WHERE x.outbox_id = id RETURNING x.* INTO p;
+	RETURN QUERY SELECT m.outbox_id, m.queue, m.event_id, m.event_type, m.aggregate_type, m.aggregate_id,
+			m.partition_key, m.sequence_id, m.idempotency_key, m.routing_key, m.priority::int, m.payload, m.headers,
+			p.attempt_count, model.ceiling(p), m.created_at, p.lease_token, p.lease_expires_at,
+			m.payload_bytes, m.content_type
+		FROM model.messages m WHERE m.outbox_id = id;
+END $$;
+
 CREATE FUNCTION model.claim(worker_id text, batch_size int = 10, lease interval = NULL, queues text[] = NULL,
 	wait interval = '0')
 RETURNS TABLE (outbox_id uuid, queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text,
@@ -566,6 +694,12 @@ LANGUAGE plpgsql AS $$
 DECLARE
 	now timestamptz := model.clock();
 	taken int := 0;
+	taken_before int;
+	wanted int;
+	waited uuid[];		-- as it began
+	left_alone uuid[] := '{}';
+	runs model.pending[];	-- the last message of each
+	i int;
 	q model.queues;
 	p model.pending;
 BEGIN
@@ -573,36 +707,103 @@ BEGIN
 	PERFORM model.refuse_bad(worker_id = '' OR batch_size < 1 OR lease <= '0' OR wait < '0' OR model.too_long(lease) OR model.too_long(wait));
 	FOR q IN SELECT * FROM model.known_queues(coalesce(queues, '{default}')) LOOP
 		CONTINUE WHEN q.paused;
+		runs := '{}';
+		waited := ARRAY(SELECT x.outbox_id FROM model.pending x WHERE x.queue = q.queue AND model.waits(x));
 		WHILE taken < batch_size LOOP
 			-- The next row that is due, and unleased or expired: greatest priority first, in it
 			-- what has been claimable longest. A row that another session holds is passed by;
 			-- so is one with a past that cannot be recorded, because the ledger says it ended.
+			-- What has its turn only since the claim began may come with it or not.
 			SELECT x.* INTO p FROM model.pending x
 			WHERE x.queue = q.queue AND x.next_attempt_at <= now
 				AND (x.lease_token IS NULL OR x.lease_expires_at <= now)
-				AND model.may_see(x.outbox_id)
+				AND NOT model.waits(x)
+				AND (x.outbox_id <> ALL (waited) AND NOT model.is_in_doubt(x.outbox_id) OR model.chosen_rank(x.outbox_id) IS NOT NULL)
+				AND model.may_see(x.outbox_id) AND x.outbox_id <> ALL (left_alone)
 				AND NOT (model.has_ended(x.outbox_id) AND (x.lease_token IS NOT NULL OR model.is_used_up(x)))
 			ORDER BY x.priority DESC, greatest(x.next_attempt_at, x.lease_expires_at), model.chosen_rank(x.outbox_id)
 			LIMIT 1 FOR UPDATE SKIP LOCKED;
 			EXIT WHEN NOT FOUND;
 			IF p.lease_token IS NOT NULL THEN
+				IF NOT model.release_run(p, false) THEN
+					left_alone := left_alone || p.outbox_id;
+					CONTINUE;
+				END IF;
 				CONTINUE WHEN NOT model.record_lost(p, worker_id, p.next_attempt_at);
 			ELSIF model.is_used_up(p) THEN
 				PERFORM model.append(p, 'FAILED', worker_id, 'RETRIES_EXHAUSTED', '*');
-				PERFORM model.finish(p);
+				PERFORM model.finish(p, true);
 				CONTINUE;
 			END IF;
 			taken := taken + 1;
-			UPDATE model.pending x SET claimed_by = worker_id, claimed_at = now, lease_token = model.chosen_token(taken),
-				lease_expires_at = model.after(coalesce(lease, q.lease))
-			WHERE x.outbox_id = p.outbox_id RETURNING x.* INTO p;
-			RETURN QUERY SELECT m.outbox_id, m.queue, m.event_id, m.event_type, m.aggregate_type, m.aggregate_id,
-					m.partition_key, m.sequence_id, m.idempotency_key, m.routing_key, m.priority::int, m.payload, m.headers,
-					p.attempt_count, model.ceiling(p), m.created_at, p.lease_token, p.lease_expires_at,
-					m.payload_bytes, m.content_type
-				FROM model.messages m WHERE m.outbox_id = p.outbox_id;
+			RETURN QUERY SELECT * FROM model.take(p.outbox_id, worker_id, coalesce(lease, q.lease), taken);
+			IF model.is_ordered(p) THEN runs := runs || p; END IF;
+		END LOOP;
+		-- Nothing else is due: what is still wanted comes from behind these, one of each key in turn.
+		WHILE cardinality(runs) > 0 AND taken < batch_size LOOP
+			wanted := batch_size - taken;
+			taken_before := taken;
+			i := 1;
+			WHILE i <= cardinality(runs) AND wanted > 0 LOOP
+				p := model.next_of(q.queue, runs[i].partition_key, runs[i].sequence_id);
+				IF p.outbox_id IS NULL OR p.lease_token IS NOT NULL OR p.next_attempt_at > now
+					OR p.attempt_count >= model.ceiling(p) OR NOT model.try_lock(p.outbox_id) THEN
+					runs := runs[:i - 1] || runs[i + 1:];
+					CONTINUE;
+				END IF;
+				wanted := wanted - 1;
+				IF NOT model.may_see(p.outbox_id) THEN
+					runs := runs[:i - 1] || runs[i + 1:];
+					CONTINUE;
+				END IF;
+				taken := taken + 1;
+				RETURN QUERY SELECT * FROM model.take(p.outbox_id, worker_id, coalesce(lease, q.lease), taken);
+				runs[i] := p;
+				i := i + 1;
+			END LOOP;
 		END LOOP;
 	END LOOP;
+END $$;
+
+-- One report; `ended` is the row of a message that ended by it. The key does not go on yet.
+CREATE FUNCTION model.report(outbox_id uuid, lease_token uuid, worker_id text, state outbox.attempt_state,
+	reference text, response_code text, error_code text, error_message text, latency_ms int, retry_delay interval,
+	is_release boolean, OUT attempt_no int, OUT recorded outbox.attempt_state, OUT next_attempt_at timestamptz,
+	OUT ended model.pending)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	p model.pending;
+BEGIN
+	PERFORM model.refuse_null(outbox_id IS NULL OR lease_token IS NULL OR worker_id IS NULL OR state IS NULL);
+	PERFORM model.refuse_bad(worker_id = '' OR latency_ms < 0 OR retry_delay < '0' OR model.too_long(retry_delay));
+	IF state = 'ZOMBIE_REQUEUE' THEN PERFORM model.refuse('P7003', 'INVALID_STATE'); END IF;
+	PERFORM model.refuse_bad(state <> 'RETRYABLE' AND retry_delay IS NOT NULL);
+	SELECT x.* INTO p FROM model.pending x WHERE x.outbox_id = outbox_id;
+	recorded := state;
+	IF state = 'RETRYABLE' AND model.attempts_of(outbox_id) + 1 >= model.ceiling(p)
+		AND NOT (is_release AND model.stands_back(p)) THEN
+		recorded := 'FAILED';
+		error_code := coalesce(error_code, 'RETRIES_EXHAUSTED');
+	END IF;
+	-- A release says nothing of the message: it may come at any time.
+	IF NOT is_release THEN
+		PERFORM model.refuse_early(outbox_id, lease_token, worker_id);
+		IF model.holds(p, lease_token, worker_id) AND (recorded = 'RETRYABLE' OR recorded = 'FAILED' AND model.blocks_key(p)) THEN
+			PERFORM model.release_run(p, true);
+		END IF;
+	END IF;
+	p := model.lock_lease(outbox_id, lease_token, worker_id, true);
+	IF NOT is_release THEN PERFORM model.refuse_early(outbox_id, lease_token, worker_id); END IF;
+	IF model.has_ended(outbox_id) THEN PERFORM model.refuse('P7001', 'ALREADY_TERMINAL'); END IF;
+	attempt_no := model.append(p, recorded, worker_id, error_code, error_message, reference, response_code, latency_ms);
+	IF recorded = 'RETRYABLE' THEN
+		next_attempt_at := model.after(coalesce(retry_delay, model.backoff(p.queue, attempt_no, outbox_id)));
+		PERFORM model.unlease(p, attempt_no, next_attempt_at);
+	ELSE
+		DELETE FROM model.pending x WHERE x.outbox_id = p.outbox_id;
+		ended := p;
+	END IF;
 END $$;
 
 CREATE FUNCTION model.complete(outbox_id uuid, lease_token uuid, worker_id text, state outbox.attempt_state,
@@ -611,27 +812,14 @@ CREATE FUNCTION model.complete(outbox_id uuid, lease_token uuid, worker_id text,
 RETURNS TABLE (attempt_no int, recorded outbox.attempt_state, next_attempt_at timestamptz)
 LANGUAGE plpgsql AS $$
 DECLARE
-	p model.pending;
+	done record;
 BEGIN
-	PERFORM model.refuse_null(outbox_id IS NULL OR lease_token IS NULL OR worker_id IS NULL OR state IS NULL);
-	PERFORM model.refuse_bad(worker_id = '' OR latency_ms < 0 OR retry_delay < '0' OR model.too_long(retry_delay));
-	IF state = 'ZOMBIE_REQUEUE' THEN PERFORM model.refuse('P7003', 'INVALID_STATE'); END IF;
-	PERFORM model.refuse_bad(state <> 'RETRYABLE' AND retry_delay IS NOT NULL);
-	p := model.lock_lease(outbox_id, lease_token, worker_id, true);
-	IF model.has_ended(outbox_id) THEN PERFORM model.refuse('P7001', 'ALREADY_TERMINAL'); END IF;
-	recorded := state;
-	IF state = 'RETRYABLE' AND model.attempts_of(outbox_id) + 1 >= model.ceiling(p) THEN
-		recorded := 'FAILED';
-		error_code := coalesce(error_code, 'RETRIES_EXHAUSTED');
+	SELECT r.* INTO done FROM model.report(outbox_id, lease_token, worker_id, state, reference, response_code, error_code,
+		error_message, latency_ms, retry_delay, false) r;
+	IF (done.ended).outbox_id IS NOT NULL THEN
+		PERFORM model.pass_turn(done.ended, false, done.recorded = 'FAILED');
 	END IF;
-	attempt_no := model.append(p, recorded, worker_id, error_code, error_message, reference, response_code, latency_ms);
-	IF recorded = 'RETRYABLE' THEN
-		next_attempt_at := model.after(coalesce(retry_delay, model.backoff(p.queue, attempt_no, outbox_id)));
-		PERFORM model.unlease(p, attempt_no, next_attempt_at);
-	ELSE
-		PERFORM model.finish(p);
-	END IF;
-	RETURN NEXT;
+	RETURN QUERY SELECT done.attempt_no, done.recorded, done.next_attempt_at;
 END $$;
 
 CREATE FUNCTION model.refuse_unlike(arrays_length int, VARIADIC lengths int[]) RETURNS void LANGUAGE plpgsql AS $$
@@ -654,7 +842,8 @@ END $$;
 
 -- Each item as complete would have it, in the order of outbox_id (that is the order of
 -- the locks); a refused one answers with its SQLSTATE and, where the try was recorded
--- under this very token, with what was recorded.
+-- under this very token, with what was recorded. The messages of an ordered key are
+-- reported in the order of the key, after those that have their turn as the batch begins.
 CREATE FUNCTION model.complete_batch(worker_id text, outbox_ids uuid[], lease_tokens uuid[], states outbox.attempt_state[],
 	refs text[] = NULL, response_codes text[] = NULL, error_codes text[] = NULL, error_messages text[] = NULL,
 	latencies_ms int[] = NULL, retry_delays interval[] = NULL)
@@ -666,30 +855,80 @@ DECLARE
 	recordeds outbox.attempt_state[] := '{}';
 	dues timestamptz[] := '{}';
 	errors text[] := '{}';
+	sorted int[] := ARRAY(SELECT n FROM unnest(outbox_ids) WITH ORDINALITY u(id, n) ORDER BY id, n);
+	ended model.pending[] := '{}';
+	died boolean[] := '{}';
+	late int[] := '{}';
+	todo int[];
 	done record;
+	last model.pending;
+	behind model.pending;
+	last_died boolean;
+	pass int;
 	i int;
 BEGIN
 	PERFORM model.check_reports(worker_id, outbox_ids, lease_tokens, states, refs, response_codes, error_codes, error_messages,
 		latencies_ms, retry_delays);
-	FOR i IN SELECT n FROM unnest(outbox_ids) WITH ORDINALITY u(id, n) ORDER BY id, n LOOP
-		BEGIN
-			SELECT c.* INTO done FROM model.complete(outbox_ids[i], lease_tokens[i], worker_id, states[i], refs[i],
-				response_codes[i], error_codes[i], error_messages[i], latencies_ms[i], retry_delays[i]) c;
-			dues[i] := done.next_attempt_at;
-			attempt_nos[i] := done.attempt_no;
-			recordeds[i] := done.recorded;
-		EXCEPTION WHEN OTHERS THEN
-			errors[i] := SQLSTATE;
-			IF SQLSTATE = 'P7002' THEN
-				SELECT a.attempt_no, a.state INTO done FROM model.attempts a
-				WHERE a.outbox_id = outbox_ids[i] AND a.lease_token = lease_tokens[i];
-				attempt_nos[i] := done.attempt_no;
-				recordeds[i] := done.state;
-			ELSIF SQLSTATE = 'P7001' THEN
-				-- It held the lease: its row stays locked, as those of the others do.
-				PERFORM FROM model.pending x WHERE x.outbox_id = outbox_ids[i] FOR UPDATE;
+	-- Pass 1: those that have their turn. Pass 2: those behind them. Pass 3: the rest is refused.
+	todo := sorted;
+	pass := 1;
+	LOOP
+		WHILE cardinality(todo) > 0 LOOP
+			i := todo[1];
+			todo := todo[2:];
+			IF pass = 1 AND EXISTS (SELECT FROM model.pending x, unnest(ended) e
+				WHERE x.outbox_id = outbox_ids[i] AND model.holds(x, lease_tokens[i], worker_id) AND model.is_ordered(x)
+					AND e.queue = x.queue AND e.partition_key = x.partition_key AND e.sequence_id < x.sequence_id) THEN
+				late := late || i;
+				CONTINUE;
 			END IF;
-		END;
+			BEGIN
+				SELECT r.* INTO done FROM model.report(outbox_ids[i], lease_tokens[i], worker_id, states[i], refs[i],
+					response_codes[i], error_codes[i], error_messages[i], latencies_ms[i], retry_delays[i], false) r;
+				dues[i] := done.next_attempt_at;
+				attempt_nos[i] := done.attempt_no;
+				recordeds[i] := done.recorded;
+				IF (done.ended).outbox_id IS NOT NULL THEN
+					ended := ended || done.ended;
+					died := died || (done.recorded = 'FAILED');
+				END IF;
+			EXCEPTION WHEN OTHERS THEN
+				IF pass = 1 AND SQLSTATE = 'P7003' AND states[i] <> 'ZOMBIE_REQUEUE' THEN
+					late := late || i;
+					CONTINUE;
+				END IF;
+				errors[i] := SQLSTATE;
+				IF SQLSTATE = 'P7002' THEN
+					SELECT a.attempt_no, a.state INTO done FROM model.attempts a
+					WHERE a.outbox_id = outbox_ids[i] AND a.lease_token = lease_tokens[i];
+					attempt_nos[i] := done.attempt_no;
+					recordeds[i] := done.state;
+				ELSIF SQLSTATE = 'P7001' THEN
+					-- It held the lease: its row stays locked, as those of the others do.
+					PERFORM FROM model.pending x WHERE x.outbox_id = outbox_ids[i] FOR UPDATE;
+				END IF;
+			END;
+		END LOOP;
+		pass := 2;
+		-- The keys of those that ended go on: to the next report, or else to the next claim.
+		IF cardinality(ended) > 0 THEN
+			last := ended[1];
+			last_died := died[1];
+			ended := ended[2:];
+			died := died[2:];
+			behind := model.next_of(last.queue, last.partition_key, last.sequence_id);
+			SELECT l INTO i FROM unnest(late) WITH ORDINALITY u(l, n) WHERE outbox_ids[l] = behind.outbox_id ORDER BY n LIMIT 1;
+			IF i IS NOT NULL AND model.is_ordered(last) AND model.try_lock(behind.outbox_id)
+				AND NOT (last_died AND model.blocks_key(last)) THEN
+				todo := ARRAY[i];
+				late := array_remove(late, i);
+			END IF;
+			PERFORM model.pass_turn(last, false, last_died);
+		ELSE
+			EXIT WHEN cardinality(late) = 0;
+			todo := late[1:1];
+			late := late[2:];
+		END IF;
 	END LOOP;
 	RETURN QUERY SELECT outbox_ids[n], attempt_nos[n], recordeds[n], dues[n], errors[n]
 		FROM generate_series(1, cardinality(outbox_ids)) n;
@@ -756,14 +995,21 @@ LANGUAGE plpgsql AS $$
 DECLARE
 	p model.pending;
 	q model.queues;
+	stood_back boolean;
+	done record;
 BEGIN
 	PERFORM model.refuse_null(id IS NULL OR token IS NULL);
 	p := model.lock_lease(id, token, worker_id, false);
 	q := model.known_queue(p.queue);
 	IF p.release_count >= q.max_releases THEN
-		SELECT c.next_attempt_at INTO due FROM model.complete(id, token, worker_id, 'RETRYABLE', error_code => 'RELEASES_EXHAUSTED',
-			retry_delay => greatest(delay, model.backoff(p.queue, model.attempts_of(id) + 1, id))) c;
+		stood_back := model.stands_back(p);
+		SELECT r.* INTO done FROM model.report(id, token, worker_id, 'RETRYABLE', NULL, NULL, 'RELEASES_EXHAUSTED', NULL, NULL,
+			greatest(delay, model.backoff(p.queue, model.attempts_of(id) + 1, id)), true) r;
+		due := done.next_attempt_at;
 		UPDATE model.pending SET release_count = 0 WHERE outbox_id = id;
+		IF (done.ended).outbox_id IS NOT NULL THEN
+			PERFORM model.pass_turn(done.ended, stood_back, true);
+		END IF;
 	ELSE
 		due := model.after(delay);
 		PERFORM model.unlease(p, 0, due);
@@ -792,6 +1038,10 @@ END $$;
 
 CREATE FUNCTION model.release(worker_id text, outbox_ids uuid[], lease_tokens uuid[], delay interval = '0')
 RETURNS TABLE (outbox_id uuid, next_attempt_at timestamptz, error text) LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	released uuid[] := '{}';
+	p model.pending;
 BEGIN
 	PERFORM model.refuse_null(worker_id IS NULL OR outbox_ids IS NULL OR lease_tokens IS NULL OR delay IS NULL);
 	PERFORM model.refuse_bad(worker_id = '' OR delay < '0' OR model.too_long(delay) OR greatest(array_ndims(outbox_ids), array_ndims(lease_tokens)) > 1);
@@ -799,18 +1049,27 @@ BEGIN
 	FOR i IN 1 .. cardinality(outbox_ids) LOOP
 		outbox_id := outbox_ids[i];
 		SELECT * INTO next_attempt_at, error FROM model.release_one(worker_id, outbox_ids[i], lease_tokens[i], delay);
+		IF error IS NULL THEN released := released || outbox_id; END IF;
 		RETURN NEXT;
+	END LOOP;
+	-- What is leased behind them is given back as well.
+	FOREACH outbox_id IN ARRAY released LOOP
+		SELECT x.* INTO p FROM model.pending x WHERE x.outbox_id = outbox_id;
+		IF FOUND AND NOT model.release_run(p, false) THEN PERFORM model.refuse('55P03', 'one behind it is held'); END IF;
 	END LOOP;
 END $$;
 
 -- Which of the expired leases come first is not said. One that cannot be repaired,
--- because the ledger says that the message ended, stops no other.
+-- because the ledger says that the message ended, stops no other. The lease of a message that
+-- stands back hung on that of the first of its key: it ends untried, and does not count.
 CREATE FUNCTION model.repair_expired_leases(batch_size int = 100, worker_id text = 'outbox repair', queues text[] = NULL)
 RETURNS TABLE (outbox_id uuid, attempt_no int, state outbox.attempt_state, lost_by text) LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
 	now timestamptz := model.clock();
 	repaired int := 0;
+	latest timestamptz := 'infinity';
+	left_alone uuid[] := '{}';
 	p model.pending;
 BEGIN
 	PERFORM model.refuse_null(worker_id IS NULL OR batch_size IS NULL);
@@ -819,13 +1078,27 @@ BEGIN
 	WHILE repaired < batch_size LOOP
 		SELECT x.* INTO p FROM model.pending x
 		WHERE x.lease_expires_at <= now AND (queues IS NULL OR x.queue = ANY (queues)) AND NOT model.has_ended(x.outbox_id)
+			AND NOT model.waits(x) AND (NOT model.is_in_doubt(x.outbox_id) OR model.chosen_rank(x.outbox_id) IS NOT NULL)
+			AND x.outbox_id <> ALL (left_alone)
 		ORDER BY model.chosen_rank(x.outbox_id)
 		LIMIT 1 FOR UPDATE SKIP LOCKED;
 		EXIT WHEN NOT FOUND;
+		IF NOT model.release_run(p, false) THEN
+			left_alone := left_alone || p.outbox_id;
+			CONTINUE;
+		END IF;
 		PERFORM model.record_lost(p, worker_id, model.after_repair(p.next_attempt_at, (model.known_queue(p.queue)).repair_delay));
 		repaired := repaired + 1;
+		IF repaired = batch_size THEN latest := p.lease_expires_at; END IF;
 		RETURN QUERY SELECT a.outbox_id, a.attempt_no, a.state, a.worker_id FROM model.attempts a
 			WHERE a.outbox_id = p.outbox_id ORDER BY a.attempt_no DESC LIMIT 1;
+	END LOOP;
+	FOR p IN SELECT x.* FROM model.pending x
+		WHERE x.lease_expires_at <= least(now, latest) AND (queues IS NULL OR x.queue = ANY (queues)) AND model.stands_back(x)
+		FOR UPDATE SKIP LOCKED LOOP
+		IF model.release_run(p, false) THEN
+			PERFORM model.unlease(p, 0, p.next_attempt_at);
+		END IF;
 	END LOOP;
 END $$;
 
@@ -839,7 +1112,7 @@ BEGIN
 	PERFORM model.refuse_bad(model.too_long(greatest(lease, backoff_base, backoff_cap, repair_delay)));
 	PERFORM model.refuse_bad(max_attempts < 1 OR lease <= '0' OR backoff_base < '0' OR backoff_cap < '0'
 		OR repair_delay < '0' OR backoff_jitter NOT BETWEEN 0 AND 1
-		OR ordering NOT IN ('none', 'numbered') OR on_dead_head NOT IN ('continue', 'block')
+		OR ordering NOT IN ('none', 'numbered', 'fifo') OR on_dead_head NOT IN ('continue', 'block')
 		OR payload_kind NOT IN ('object', 'any') OR max_releases < 0);
 	-- No database of this test has a function that could be one.
 	IF validator <> '' THEN
@@ -867,6 +1140,17 @@ BEGIN
 	IF NOT FOUND THEN PERFORM model.refuse('42710', 'it exists'); END IF;
 END $$;
 
+-- Of a queue without pending messages; producers are shut out to the end of the transaction.
+CREATE FUNCTION model.empty_queue(queue text) RETURNS void LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+BEGIN
+	IF NOT pg_try_advisory_xact_lock(hashtextextended(queue, 0))
+		OR EXISTS (SELECT FROM model.pending p WHERE p.queue = queue) THEN
+		PERFORM model.refuse('55006', 'pending messages, committed or not yet');
+	END IF;
+	DELETE FROM model.blocks b WHERE b.queue = queue;
+END $$;
+
 -- NULL keeps a setting; max_attempts, max_releases: -1 keeps it, NULL = no ceiling.
 CREATE FUNCTION model.alter_queue(queue text, max_attempts int = -1, lease interval = NULL, backoff_base interval = NULL,
 	backoff_cap interval = NULL, backoff_jitter real = NULL, repair_delay interval = NULL, ordering text = NULL,
@@ -879,6 +1163,7 @@ BEGIN
 	PERFORM model.known_queue(queue);
 	PERFORM model.check_settings(nullif(max_attempts, -1), lease, backoff_base, backoff_cap, backoff_jitter, repair_delay,
 		ordering, on_dead_head, validator, max_in_flight, payload_kind, nullif(max_releases, -1));
+	IF (ordering = 'fifo') <> ((model.known_queue(queue)).ordering = 'fifo') THEN PERFORM model.empty_queue(queue); END IF;
 	UPDATE model.queues q SET
 		max_attempts = CASE max_attempts WHEN -1 THEN q.max_attempts ELSE max_attempts END,
 		max_releases = CASE max_releases WHEN -1 THEN q.max_releases ELSE max_releases END,
@@ -906,11 +1191,22 @@ CREATE FUNCTION model.drop_queue(queue text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM model.refuse_null(queue IS NULL);
 	PERFORM model.known_queue(queue);
-	IF NOT pg_try_advisory_xact_lock(hashtextextended(queue, 0))
-		OR EXISTS (SELECT FROM model.pending p WHERE p.queue = queue) THEN
-		PERFORM model.refuse('55006', 'pending messages, committed or not yet');
-	END IF;
+	PERFORM model.empty_queue(queue);
 	DELETE FROM model.queues q WHERE q.queue = queue;
+END $$;
+
+CREATE FUNCTION model.unblock(queue text, partition_key text) RETURNS uuid LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	b model.blocks;
+BEGIN
+	PERFORM model.refuse_null(queue IS NULL OR partition_key IS NULL);
+	PERFORM model.refuse_bad(partition_key = '');
+	PERFORM model.known_queue(queue);
+	DELETE FROM model.blocks x WHERE x.queue = queue AND x.partition_key = partition_key RETURNING x.* INTO b;
+	IF NOT FOUND THEN PERFORM model.refuse('P7005', 'NOT_PENDING'); END IF;
+	PERFORM model.go_on(queue, partition_key, b.sequence_id);
+	RETURN b.outbox_id;
 END $$;
 
 CREATE FUNCTION model.refuse_cancel(p model.pending, force boolean) RETURNS void LANGUAGE plpgsql AS $$
@@ -934,7 +1230,7 @@ BEGIN
 	PERFORM model.refuse_cancel(p, force);
 	IF model.has_ended(outbox_id) THEN PERFORM model.refuse('P7001', 'ALREADY_TERMINAL'); END IF;
 	number := model.append(p, 'FAILED', current_user, 'CANCELLED', reason);
-	PERFORM model.finish(p);
+	PERFORM model.finish(p, false);
 	RETURN number;
 END $$;
 
@@ -956,6 +1252,7 @@ BEGIN
 	SELECT * INTO p FROM model.pending x WHERE x.outbox_id = outbox_id;
 	PERFORM model.refuse_break(p);
 	delay := (model.known_queue(p.queue)).repair_delay;
+	PERFORM model.release_run(p, true);
 	SELECT * INTO p FROM model.pending x WHERE x.outbox_id = outbox_id FOR UPDATE;
 	PERFORM model.refuse_break(p);
 	IF model.has_ended(outbox_id) THEN PERFORM model.refuse('P7001', 'ALREADY_TERMINAL'); END IF;
@@ -1027,6 +1324,7 @@ CREATE VIEW model.operational_status AS
 		CASE
 			WHEN p.lease_expires_at > clock_timestamp() THEN 'leased'
 			WHEN p.lease_expires_at IS NOT NULL THEN 'expired'
+			WHEN model.waits(p) THEN 'waiting'
 			WHEN p.next_attempt_at > clock_timestamp() THEN 'scheduled'
 			ELSE 'due'
 		END AS state,
