@@ -372,7 +372,7 @@ CREATE TABLE outbox.key_marks (
 	CONSTRAINT key_marks_kind CHECK (kind IN ('drained', 'gap', 'blocked'))
 );
 CREATE INDEX key_marks_key ON outbox.key_marks (queue, digest);
-CREATE INDEX key_marks_open ON outbox.key_marks (queue, digest) WHERE kind <> 'blocked';
+CREATE INDEX key_marks_drained ON outbox.key_marks (queue, digest) WHERE kind = 'drained';
 COMMENT ON TABLE outbox.key_marks IS 'What is known of keys of fifo queues beyond their pending messages: which are blocked by a dead head, and for a moment, which may have to go on. The functions write and remove it.';
 COMMENT ON COLUMN outbox.key_marks.mark_id IS 'a random id';
 COMMENT ON COLUMN outbox.key_marks.digest IS 'outbox.key_digest(queue, partition_key)';
@@ -386,7 +386,7 @@ COMMENT ON CONSTRAINT key_marks_pkey ON outbox.key_marks IS 'transactions leave 
 COMMENT ON INDEX outbox.key_marks_pkey IS 'transactions leave marks without waiting for one another';
 COMMENT ON CONSTRAINT key_marks_kind ON outbox.key_marks IS 'the kinds this version knows';
 COMMENT ON INDEX outbox.key_marks_key IS 'finds the marks of a key';
-COMMENT ON INDEX outbox.key_marks_open IS 'finds the marks that are to be settled';
+COMMENT ON INDEX outbox.key_marks_drained IS 'finds the marks that are to be settled';
 
 CREATE TABLE outbox.replays (
 	outbox_id uuid NOT NULL,

@@ -7,6 +7,14 @@
 
 namespace outbox {
 
+namespace {
+
+// What a claim settles, and reads for it.
+constexpr int marks_at_a_time = 100;
+constexpr int entries_at_a_time = 1000;
+
+} // namespace
+
 Digest
 digest_of_key(const text *queue, const text *partition_key)
 {
@@ -66,24 +74,30 @@ read_mark(const Table *table, Probe *probe)
 	return mark;
 }
 
-} // namespace
-
-List *
-read_marks(Call *call, const text *queue, const Digest *key, int most, bool *open)
+Table *
+begin_marks(Call *call, Probe *probe, const text *queue, const Digest *key, int which)
 {
-	Table *table = outbox::open(call, key_marks_shape, reads);
-	Relation index = own_index(table, key != nullptr ? key_marks_index::key : key_marks_index::open);
+	Table *table = open(call, key_marks_shape, reads);
+	Relation index = own_index(table, which);
 	int nkeys = key != nullptr ? 2 : 1;
-	List *marks = NIL;
 	ScanKeyData keys[2];
-	Probe probe;
 
 	key_equals(&keys[0], index, 1, F_TEXTEQ, PointerGetDatum(queue));
 	if (key != nullptr)
 		key_equals(&keys[1], index, 2, F_BYTEAEQ, digest_datum(*key));
-	begin_probe(&probe, table, index, nkeys);
-	start_probe(&probe, keys, nkeys);
-	while (list_length(marks) < most && next_row(&probe))
+	begin_probe(probe, table, index, nkeys);
+	start_probe(probe, keys, nkeys);
+	return table;
+}
+
+List *
+read_marks(Call *call, const text *queue, const Digest *key, int which, bool *open)
+{
+	List *marks = NIL;
+	Probe probe;
+	Table *table = begin_marks(call, &probe, queue, key, which);
+
+	while (next_row(&probe))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (TransactionIdIsValid(probe.inserter()))
@@ -95,10 +109,32 @@ read_marks(Call *call, const text *queue, const Digest *key, int most, bool *ope
 	return marks;
 }
 
+} // namespace
+
+List *
+marks_of_queue(Call *call, const text *queue, bool all, bool *open)
+{
+	return read_marks(call, queue, nullptr, all ? key_marks_index::key : key_marks_index::drained, open);
+}
+
+List *
+some_drained_marks(Call *call, const text *queue)
+{
+	int entries = entries_at_a_time;
+	List *marks = NIL;
+	Probe probe;
+	Table *table = begin_marks(call, &probe, queue, nullptr, key_marks_index::drained);
+
+	while (list_length(marks) < marks_at_a_time && next_settled_within(&probe, &entries) == Walk::row)
+		marks = lappend(marks, read_mark(table, &probe));
+	end_probe(&probe);
+	return marks;
+}
+
 List *
 marks_of_key(Call *call, const text *queue, const Digest &key, bool *open)
 {
-	return read_marks(call, queue, &key, PG_INT32_MAX, open);
+	return read_marks(call, queue, &key, key_marks_index::key, open);
 }
 
 void

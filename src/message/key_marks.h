@@ -29,9 +29,10 @@ bool is(const Mark *mark, const char *kind);
 
 void leave_mark(Call *call, const Queue *queue, const text *partition_key, const char *kind, int64 sequence_id,
 				const core::Uuid &id);
-// Of one key, or of all of the queue that are not blocks; in the order of keys. open: there are more, of open
-// transactions.
-List *read_marks(Call *call, const text *queue, const Digest *key, int most, bool *open);
+// In the order of keys, those of drained keys or all. open: there are more, of open transactions.
+List *marks_of_queue(Call *call, const text *queue, bool all, bool *open);
+// A few of drained keys, for a claim: it does not walk over all that a held snapshot keeps.
+List *some_drained_marks(Call *call, const text *queue);
 List *marks_of_key(Call *call, const text *queue, const Digest &key, bool *open);
 // Those that say nothing any more. A gap does until the key has come past it.
 void remove_marks(Call *call, const List *marks, bool all_gaps, int64 head);

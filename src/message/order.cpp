@@ -14,8 +14,6 @@ namespace {
 
 using core::Uuid;
 
-constexpr int marks_at_a_time = 100;
-
 // ---- the row of a message
 
 enum class Seen { live, going, gone };
@@ -356,34 +354,34 @@ settle_key(Call *call, const text *queue, const Digest &digest)
 	return false;
 }
 
-// True: there may be more.
+// True: not all could be settled.
 bool
-settle_queue(Call *call, const text *queue, int most)
+settle_each(Call *call, const text *queue, const List *marks)
 {
-	bool more = false;
-	List *marks = read_marks(call, queue, nullptr, most, &more);
+	bool left = false;
 	const Digest *last = nullptr;
 	ListCell *cell;
 
-	more = more || list_length(marks) >= most;
 	foreach (cell, marks)
 	{
 		const Mark *mark = static_cast<const Mark *>(lfirst(cell));
 
 		CHECK_FOR_INTERRUPTS();
 		if (last == nullptr || compare(*last, mark->digest) != 0)
-			more = settle_key(call, queue, mark->digest) || more;
+			left = settle_key(call, queue, mark->digest) || left;
 		last = &mark->digest;
 	}
-	return more;
+	return left;
 }
 
 } // namespace
 
 bool
-settle_marks(Call *call, const Queue *queue)
+settle_marks(Call *call, const Queue *queue, bool all)
 {
-	return queue->fifo && settle_queue(call, queue->name, PG_INT32_MAX);
+	bool open = false;
+
+	return queue->fifo && (settle_each(call, queue->name, marks_of_queue(call, queue->name, all, &open)) || open);
 }
 
 void
@@ -393,7 +391,7 @@ settle_some_marks(Call *call, const Queue *queue)
 
 	if (!queue->fifo || (slot != nullptr && pg_atomic_read_u32(&slot->marked) == 0))
 		return;
-	settle_queue(call, queue->name, marks_at_a_time);
+	settle_each(call, queue->name, some_drained_marks(call, queue->name));
 	// What has become a head can be leased only by the next command.
 	CommandCounterIncrement();
 }

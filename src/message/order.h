@@ -68,8 +68,9 @@ bool has_turn(Call *call, const PendingRow *row);
 
 // ---- settling
 
-// Settles all marks. True if others cannot be settled yet.
-bool settle_marks(Call *call, const Queue *queue);
+// Settles the keys that have marks of the kind drained. True if others cannot be settled yet. all: looks at the other
+// marks, too, and removes gaps that their keys have come past.
+bool settle_marks(Call *call, const Queue *queue, bool all);
 // Settles a few, if there are any: claims and wait_for_work do not wait for the background worker.
 void settle_some_marks(Call *call, const Queue *queue);
 

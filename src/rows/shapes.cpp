@@ -193,7 +193,7 @@ const Shape key_marks_shape = {
 	 {"created_at", TIMESTAMPTZOID, not_null}},
 	{{"pkey", true, {"mark_id"}, nullptr},
 	 {"key", false, {"queue", "digest"}, nullptr},
-	 {"open", false, {"queue", "digest"}, "kind <> 'blocked'"}},
+	 {"drained", false, {"queue", "digest"}, "kind = 'drained'"}},
 	{{"key_marks_kind", "kind IN ('drained', 'gap', 'blocked')"}},
 	nullptr,
 };

@@ -120,7 +120,7 @@ namespace dead_index {
 enum { open = 1 };
 }
 namespace key_marks_index {
-enum { key = 1, open };
+enum { key = 1, drained };
 }
 namespace pending_index {
 enum { due = 1, lease, key_sequence, held_back };

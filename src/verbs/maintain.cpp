@@ -69,7 +69,7 @@ settle_all_marks()
 
 	begin_call(&call, "maintain()");
 	foreach (cell, all_queues(&call))
-		settle_marks(&call, static_cast<const Queue *>(lfirst(cell)));
+		settle_marks(&call, static_cast<const Queue *>(lfirst(cell)), true);
 	end_call(&call);
 }
 

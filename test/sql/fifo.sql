@@ -241,4 +241,17 @@ SELECT t.lose($$queue = 'f'$$), outbox.restore_pending();
 SELECT * FROM t.waiting;
 SELECT t.claim(9), t.end_all('{i5,i6}');
 SELECT (SELECT count(*) FROM outbox.pending WHERE queue = 'f'), outbox.drop_queue('f'), (SELECT count(*) FROM outbox.key_marks);
+
+-- A claim lets a key go on, however many others have messages that ended out of turn.
+SELECT outbox.create_queue('b', ordering => 'fifo');
+SELECT count(*) FROM generate_series(1, 400) i, LATERAL outbox.enqueue('head', '1', 'b', partition_key => 'k' || i, deliver_at => now() + interval '1 h');
+SELECT count(*) FROM generate_series(1, 400) i, LATERAL outbox.enqueue('behind', '1', 'b', partition_key => 'k' || i);
+SELECT outbox.enqueue('m', '1', 'b', partition_key => 'j1') IS NOT NULL AS enqueued FROM generate_series(1, 2);
+SELECT count(outbox.cancel(outbox_id, 'no longer')) FROM outbox.pending WHERE queue = 'b' AND held_back;
+SELECT c.recorded FROM outbox.claim('w', 1, queues => '{b}') l, outbox.complete(l.outbox_id, l.lease_token, 'w', 'DISPATCHED') c;
+SELECT count(*) FROM outbox.enqueue('m', '1', 'b', partition_key => 'j1');
+SELECT partition_key, sequence_id FROM outbox.claim('w', 1, queues => '{b}');
+SELECT count(*) FROM outbox.pending p WHERE queue = 'b' AND outbox.cancel(outbox_id, 'no longer', force => true) > 0;
+SELECT count(*) FROM outbox.maintain() WHERE action LIKE '%later%';
+SELECT count(*) FROM outbox.key_marks;
 SELECT * FROM outbox.check(deep => true) WHERE severity = 'error';
