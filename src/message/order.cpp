@@ -151,8 +151,9 @@ first_from(Call *call, const Digest &digest, int64 from)
 		found.open = TransactionIdIsValid(found.holder);
 		found.row = load(table, probe.slot);
 	}
-	// Of a row that was passed over both versions may have been missed, if it was changed meanwhile.
-	if (probe.entries > (found.row != nullptr))
+	// Of a row that was passed over both versions may have been missed, if it was changed meanwhile. In front of the
+	// very next number there is none.
+	if (found.row == nullptr ? probe.entries > 0 : probe.entries > 1 && found.row->sequence_id > from)
 		found.open = is_any_before(call, keys, found.row) || found.open;
 	end_probe(&probe);
 	return found;
