@@ -1140,7 +1140,7 @@ $$Of check(): what keeps the functions from working on a table.
 relation: the table. shape: which table of the install script it should be like. sqlstate: of the error that the functions raise; NULL = they work all the same.
 Errors: 22023 an unknown shape. Locks: ACCESS SHARE. Cost: reads catalogs.$$;
 
-CREATE FUNCTION outbox.check_rows()
+CREATE FUNCTION outbox.check_rows(deep boolean)
 RETURNS TABLE (severity text, object text, problem text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
@@ -1177,11 +1177,25 @@ BEGIN ATOMIC
 		SELECT p.outbox_id FROM outbox.pending p WHERE p.queue = q.queue
 		ORDER BY p.priority DESC, GREATEST(p.next_attempt_at, p.lease_expires_at) LIMIT 100) p
 	WHERE (SELECT true FROM outbox.messages m WHERE m.outbox_id = p.outbox_id LIMIT 1) IS NULL
+	UNION ALL
+	SELECT 'error', 'queue ' || quote_ident(k.queue),
+		CASE WHEN k.heads = 0 THEN 'no claim finds the messages of ' || count(*) || ' keys, ' || quote_literal(min(k.partition_key))
+			|| ' for one: all are held back, and nothing says behind what: cancel the first of the key and call outbox.maintain(), and it goes on'
+		ELSE 'of ' || count(*) || ' keys, ' || quote_literal(min(k.partition_key)) || ' for one, more than one message can be claimed, or not the first' END
+	FROM (
+		SELECT p.queue, p.partition_key, CASE count(*) FILTER (WHERE NOT p.held_back) WHEN 0 THEN 0 ELSE 1 END AS heads
+		FROM outbox.pending p JOIN outbox.queues q ON q.queue = p.queue AND q.ordering = 'fifo'
+		WHERE deep AND p.sequence_id IS NOT NULL AND p.partition_key IS NOT NULL
+		GROUP BY p.queue, p.partition_key
+		HAVING count(*) FILTER (WHERE NOT p.held_back) > 1 OR min(p.sequence_id) < min(p.sequence_id) FILTER (WHERE NOT p.held_back)
+			OR count(*) FILTER (WHERE NOT p.held_back) = 0
+				AND NOT EXISTS (SELECT 1 FROM outbox.key_marks m WHERE m.queue = p.queue AND m.partition_key = p.partition_key)) k
+	GROUP BY k.queue, k.heads
 	;
 END;
-COMMENT ON FUNCTION outbox.check_rows() IS
-$$What check() asks of the rows: pending ones without a message or a queue, those in DEFAULT, and how much there is without a retention.
-No errors. Locks: those of reading. Cost: a few look-ups a queue.$$;
+COMMENT ON FUNCTION outbox.check_rows(boolean) IS
+$$What check() asks of the rows: pending ones without a message or a queue, those in DEFAULT, and how much there is without a retention. deep: also ordered keys without a head, or with two.
+No errors. Locks: those of reading. Cost: a few look-ups a queue; deep: reads pending.$$;
 
 CREATE FUNCTION outbox.check(deep boolean DEFAULT false)
 RETURNS TABLE (severity text, object text, problem text)
@@ -1386,12 +1400,12 @@ BEGIN ATOMIC
 	SELECT r.severity, r.object, r.problem
 	FROM (SELECT true AS may WHERE NOT EXISTS (
 		SELECT 1 FROM ours o WHERE o.is_core AND o.relkind IN ('r', 'p') AND pg_get_userbyid(o.relowner) <> 'outbox_owner')) owner
-	CROSS JOIN LATERAL outbox.check_rows() r
+	CROSS JOIN LATERAL outbox.check_rows(deep) r
 	ORDER BY 1, 2, 3;
 END;
 COMMENT ON FUNCTION outbox.check(boolean) IS
 $$Reports problems: triggers of the outbox that are missing, replaced or not ENABLE ALWAYS, on detached and archived partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules, row level security and deferrable or excluding constraints; states beyond those of a finished try; unlogged tables; write grants, also by default, anything granted to PUBLIC, members of those who may write, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; pending rows without a message or without a queue; no background worker, and why, or one in trouble; rows in DEFAULT; 10 GB without a retention. The contracts, extensions outbox_... that require this one, are checked as well: their tables must be append-only. No row = nothing found.
-deep: also messages that are neither pending nor ended. severity: error, or warning if no guarantee is broken. object: what has the problem. problem: the problem. Errors: 42501 when queues was given to another owner. No locks but those of reading; reads catalogs, queues, and the first 100 rows of pending of each queue; deep: as outbox.lost_messages().$$;
+deep: also messages that are neither pending nor ended, and ordered keys of which no message can be claimed, or two. severity: error, or warning if no guarantee is broken. object: what has the problem. problem: the problem. Errors: 42501 when queues was given to another owner. No locks but those of reading; reads catalogs, queues, and the first 100 rows of pending of each queue; deep: as outbox.lost_messages(), and all of pending.$$;
 
 ---------------------------------------------------------------- owner and rights
 

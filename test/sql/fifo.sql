@@ -240,6 +240,21 @@ SELECT * FROM t.waiting;
 SELECT t.lose($$queue = 'f'$$), outbox.restore_pending();
 SELECT * FROM t.waiting;
 SELECT t.claim(9), t.end_all('{i5,i6}');
+
+-- check(deep => true) finds a key that no one lets go on, and one with two heads. Both are made by hand.
+SELECT t.put('x1', 'x2', 'x3', 'y1', 'y2');
+CREATE VIEW t.deep AS SELECT severity, object, problem FROM outbox.check(deep => true) WHERE object = 'queue f' ORDER BY 3;
+SELECT * FROM t.deep;
+UPDATE outbox.pending SET held_back = true WHERE outbox_id = t.id('x1');
+UPDATE outbox.pending SET held_back = false WHERE outbox_id = t.id('y2');
+SELECT * FROM t.deep;
+SELECT count(*) FROM outbox.check() WHERE object = 'queue f';
+UPDATE outbox.pending SET held_back = true WHERE outbox_id = t.id('y1');
+SELECT * FROM t.deep;
+UPDATE outbox.pending SET held_back = outbox_id = t.id('y2') WHERE partition_key = 'y';
+SELECT outbox.cancel(t.id('x1'), 'no longer'), (SELECT count(*) FROM outbox.maintain() WHERE action LIKE '%later%') AS left;
+SELECT * FROM t.deep;
+SELECT t.claim(9), t.end_all('{x2,x3,y1,y2}');
 SELECT (SELECT count(*) FROM outbox.pending WHERE queue = 'f'), outbox.drop_queue('f'), (SELECT count(*) FROM outbox.key_marks);
 
 -- A claim lets a key go on, however many others have messages that ended out of turn.
