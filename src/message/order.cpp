@@ -103,6 +103,7 @@ waits_for_turn(Call *call, const Queue *queue, Numbered *first)
 	first->look_again = turn == Turn::later;
 	if (turn == Turn::unknown)
 		leave_drained_before(call, queue, first);
+	OUTBOX_STOP_POINT("enqueue_after_first_look");
 	return turn != Turn::now;
 }
 
