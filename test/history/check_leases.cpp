@@ -299,7 +299,7 @@ check_end(const Story &story, const Facts &facts, const Forgotten &forgotten, Vi
 	if (ends > 1)
 		found.push_back({"leases", "a lease ended twice", about});
 	if (ends == 0 && lease.done() && !story.released_maybe && facts.pending.count(lease.id) == 0 &&
-		!forgotten.may_be(lease))
+		!forgotten.may_be(lease) && !is_behind_in_run(facts, lease))
 		found.push_back({"leases", "a lease left no trace in the ledger", about});
 	for (const Attempt *attempt : story.attempts)
 		if (attempt->id != lease.id || attempt->worker != lease.worker)
@@ -462,7 +462,7 @@ pauses_of(const History &history, const std::string &queue)
 void
 check_pauses(const Facts &facts, const History &history, Violations &found)
 {
-	for (const char *queue : {"plain", "numbered"})
+	for (const auto &[queue, ceiling] : facts.ceilings)
 	{
 		auto pauses = pauses_of(history, queue);
 
@@ -563,6 +563,7 @@ check(History &history)
 	check_ledger(facts, found);
 	check_reports(facts, found);
 	check_leases(facts, history, found);
+	check_order(facts, history, found);
 	check_counters(history, found);
 	check_errors(history, found);
 	return found;

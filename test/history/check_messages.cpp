@@ -151,6 +151,15 @@ check_key_kind(const Facts &facts, const KeyOf &key_of, Violations &found)
 		check_users(key.substr(key.find(' ') + 1), list, ids.count(key) > 0 ? ids[key] : "", found);
 }
 
+bool
+is_in_place(const Facts &facts, const Message &message)
+{
+	auto dead = facts.messages.find(message.replay_of);
+
+	return facts.blocking.count(message.queue) > 0 && dead != facts.messages.end() &&
+		   dead->second.number == message.number;
+}
+
 // A number is told to others only when all numbers below it are committed.
 void
 check_order(std::vector<const Enqueued *> &numbers, Violations &found)
@@ -189,7 +198,8 @@ expected_of(const std::string &verb)
 {
 	static const std::set<std::string> waits = {"57014", "40P01", "55P03"};
 	static const std::set<std::string> never_waits = {"57014"};
-	static const std::set<std::string> report = {"57014", "40P01", "55P03", "P7002"};
+	static const std::set<std::string> report = {"57014", "40P01", "55P03", "P7002", "P7003"};
+	static const std::set<std::string> unblock = {"57014", "40P01", "55P03", "P7005"};
 	static const std::set<std::string> cancel = {"57014", "40P01", "55P03", "P7005", "55006"};
 	static const std::set<std::string> breaking = {"57014", "40P01", "55P03", "P7005", "55000"};
 	static const std::set<std::string> finish = {"57014", "42704", "55000"};
@@ -198,6 +208,8 @@ expected_of(const std::string &verb)
 		return never_waits;
 	if (verb == "complete")
 		return report;
+	if (verb == "unblock")
+		return unblock;
 	if (verb == "cancel" || verb == "replay" || verb == "reschedule")
 		return cancel;
 	if (verb == "break")
@@ -209,10 +221,10 @@ expected_of(const std::string &verb)
 const std::set<std::string> &
 expected_of_items(const std::string &verb)
 {
-	static const std::set<std::string> lost = {"P7002"};
+	static const std::set<std::string> refused = {"P7002", "P7003"};
 	static const std::set<std::string> lost_or_busy = {"P7002", "55P03"};
 
-	return verb == "renew" || verb == "release" ? lost_or_busy : lost;
+	return verb == "renew" || verb == "release" ? lost_or_busy : refused;
 }
 
 } // namespace
@@ -260,7 +272,8 @@ check_numbers(const Facts &facts, Violations &found)
 	{
 		if (message.partition_key.empty() != (message.number == 0))
 			found.push_back({"numbers", "numbered without a key, or a key without a number", {id}});
-		if (message.number != 0)
+		// A replay may have the number of the dead head in whose place it is.
+		if (message.number != 0 && !is_in_place(facts, message))
 			stored[message.partition_key].push_back(message.number);
 	}
 	for (auto &[key, numbers] : stored)

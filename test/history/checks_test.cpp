@@ -177,6 +177,63 @@ const char *const right = R"(1 d 0 queue queue=plain max_attempts=3 max_releases
 2000 d 0 attempt created_at=1112 id=m4 no=2 reference=w:5 state=DISPATCHED token=k42 worker=w
 2000 d 0 attempt created_at=47 error_code=CANCELLED error_message=no id=m5 no=1 state=FAILED token=k5 worker=w
 2000 d 0 attempt created_at=1112 id=m6 no=1 reference=w:6 state=DISPATCHED token=k62 worker=w
+2900 d 0 queue queue=f max_attempts=9 on_dead_head=block ordering=fifo
+3000 fp 1 begin auto=1
+3000 fp 1 call n=1 verb=enqueue_batch
+3000 fp 1 item n=1 partition_key=x queue=f tag=f1
+3000 fp 1 item n=1 partition_key=x queue=f tag=f2
+3000 fp 1 item n=1 partition_key=x queue=f tag=f3
+3001 fp 1 row n=1 created=1 id=f1 number=1
+3001 fp 1 row n=1 created=1 id=f2 number=2
+3001 fp 1 row n=1 created=1 id=f3 number=3
+3001 fp 1 ok n=1
+3010 fw 1 begin auto=1
+3010 fw 1 call batch=2 n=1 verb=claim worker=fw
+3011 fw 1 row expires=9000 id=f1 n=1 tag=f1 token=a1
+3011 fw 1 row expires=9000 id=f2 n=1 tag=f2 token=a2
+3011 fw 1 ok n=1
+3020 fw 2 begin auto=1
+3020 fw 2 call n=1 verb=complete worker=fw
+3020 fw 2 item id=f1 n=1 reference=fw:1 state=RETRYABLE token=a1
+3021 fw 2 row n=1 no=1 recorded=RETRYABLE
+3021 fw 2 ok n=1
+3030 fw 3 begin auto=1
+3030 fw 3 call batch=2 n=1 verb=claim worker=fw
+3031 fw 3 row expires=9000 id=f1 n=1 tag=f1 token=b1
+3031 fw 3 row expires=9000 id=f2 n=1 tag=f2 token=b2
+3031 fw 3 ok n=1
+3040 fv 1 begin auto=0
+3040 fv 1 call n=1 verb=complete worker=fw
+3040 fv 1 item id=f1 n=1 reference=fw:2 state=DISPATCHED token=b1
+3041 fv 1 row n=1 no=2 recorded=DISPATCHED
+3041 fv 1 ok n=1
+3042 fv 1 commit
+3043 fv 1 ended as=committed
+3050 fw 5 begin auto=1
+3050 fw 5 call n=1 verb=complete worker=fw
+3050 fw 5 item id=f2 n=1 reference=fw:3 state=FAILED token=b2
+3051 fw 5 row n=1 no=1 recorded=FAILED
+3051 fw 5 ok n=1
+3060 fo 1 begin auto=1
+3060 fo 1 call n=1 partition_key=x queue=f verb=unblock
+3061 fo 1 row id=f2 n=1
+3061 fo 1 ok n=1
+3070 fw 6 begin auto=1
+3070 fw 6 call batch=2 n=1 verb=claim worker=fw
+3071 fw 6 row expires=9000 id=f3 n=1 tag=f3 token=c3
+3071 fw 6 ok n=1
+3080 fw 7 begin auto=1
+3080 fw 7 call n=1 verb=complete worker=fw
+3080 fw 7 item id=f3 n=1 reference=fw:4 state=DISPATCHED token=c3
+3081 fw 7 row n=1 no=1 recorded=DISPATCHED
+3081 fw 7 ok n=1
+3900 d 0 message id=f1 number=1 partition_key=x queue=f tag=f1
+3900 d 0 message id=f2 number=2 partition_key=x queue=f tag=f2
+3900 d 0 message id=f3 number=3 partition_key=x queue=f tag=f3
+3900 d 0 attempt created_at=3020 id=f1 no=1 reference=fw:1 state=RETRYABLE token=a1 worker=fw
+3900 d 0 attempt created_at=3040 id=f1 no=2 reference=fw:2 state=DISPATCHED token=b1 worker=fw
+3900 d 0 attempt created_at=3050 id=f2 no=1 reference=fw:3 state=FAILED token=b2 worker=fw
+3900 d 0 attempt created_at=3080 id=f3 no=1 reference=fw:4 state=DISPATCHED token=c3 worker=fw
 )";
 
 // All lines with the first text in them; replaced by the second, or gone where it is empty.
@@ -532,6 +589,61 @@ name_of(const testing::TestParamInfo<Case> &info)
 	return info.param.name;
 }
 
+// f1 and f2 are leased together; f2 is given back with f1, dies as the head, and blocks f3.
+const Case order[] = {
+	{"LeasedEarly",
+	 {{"3042 fv 1 commit", "3072 fv 1 commit"}, {"3043 fv 1", "3073 fv 1"}},
+	 "",
+	 "leased before an earlier one"},
+	{"LeasedEarlyOfRollback",
+	 {{"3042 fv 1 commit", "3042 fv 1 rollback"}, {"3043 fv 1 ended as=committed", "3043 fv 1 ended as=rolledback"}},
+	 "",
+	 "reported before an earlier one"},
+	{"LeasedAlone", {{"3011 fw 1 row expires=9000 id=f1", ""}}, "", "leased before an earlier one"},
+	{"OfNoOrder",
+	 {{"ordering=fifo", "ordering=numbered"},
+	  {"3042 fv 1 commit", "3072 fv 1 commit"},
+	  {"3043 fv 1", "3073 fv 1"},
+	  {"3011 fw 1 row expires=9000 id=f2", ""}},
+	 "",
+	 ""},
+	{"ReportedEarly",
+	 {{"3042 fv 1 commit", "3052 fv 1 commit"}, {"3043 fv 1", "3053 fv 1"}},
+	 "",
+	 "reported before an earlier one"},
+	{"NotGivenBack",
+	 {{"item id=f2 n=1 reference=fw:3 state=FAILED token=b2", "item id=f2 n=1 reference=fw:3 state=FAILED token=a2"},
+	  {"state=FAILED token=b2", "state=FAILED token=a2"}},
+	 "",
+	 "under a lease that had been given back"},
+	{"OutOfOrder",
+	 {{"row expires=9000 id=f1 n=1 tag=f1 token=a1", "row expires=9000 id=f9 n=1 tag=f2 token=a1"},
+	  {"row expires=9000 id=f2 n=1 tag=f2 token=a2", "row expires=9000 id=f1 n=1 tag=f1 token=a2"},
+	  {"row expires=9000 id=f9 n=1 tag=f2 token=a1", "row expires=9000 id=f2 n=1 tag=f2 token=a1"}},
+	 "",
+	 "out of order"},
+	{"Blocked", {{" fo 1 ", ""}}, "", "behind a dead head"},
+	{"BlockedUntilLater", {{"3060 fo 1", "3075 fo 1"}, {"3061 fo 1", "3076 fo 1"}}, "", "behind a dead head"},
+	{"UnblockedByReplayInVain",
+	 {{"call n=1 partition_key=x queue=f verb=unblock", "call id=f2 n=1 verb=replay"},
+	  {"3061 fo 1 row", ""},
+	  {"3061 fo 1 ok n=1", "3061 fo 1 error n=1 sqlstate=57014"}},
+	 "",
+	 "behind a dead head"},
+	{"UnblockedByNobodyKnows", {{"3061 fo 1", ""}}, "", ""},
+	{"Cancelled",
+	 {{" fo 1 ", ""},
+	  {"3050 fw 5 call n=1 verb=complete worker=fw", "3050 fw 5 call id=f2 n=1 reason=no verb=cancel"},
+	  {"3050 fw 5 item", ""},
+	  {"3051 fw 5 row n=1 no=1 recorded=FAILED", "3051 fw 5 row n=1 no=1"},
+	  {"created_at=3050 id=f2 no=1 reference=fw:3",
+	   "created_at=3050 error_code=CANCELLED error_message=no id=f2 no=1"}},
+	 "",
+	 ""},
+	{"Continues", {{" fo 1 ", ""}, {"on_dead_head=block", "on_dead_head=continue"}}, "", ""},
+};
+
+INSTANTIATE_TEST_SUITE_P(Order, Checks, testing::ValuesIn(order), name_of);
 INSTANTIATE_TEST_SUITE_P(Messages, Checks, testing::ValuesIn(messages), name_of);
 INSTANTIATE_TEST_SUITE_P(KeysNumbersReplays, Checks, testing::ValuesIn(keys_numbers_replays), name_of);
 INSTANTIATE_TEST_SUITE_P(LedgerReports, Checks, testing::ValuesIn(ledger_reports), name_of);

@@ -60,6 +60,8 @@ public:
 		else if (random.chance(30))
 			cancel(session);
 		else if (random.chance(20))
+			unblock(session);
+		else if (random.chance(20))
 			break_lease(session);
 		else if (random.chance(35))
 			reschedule(session);
@@ -74,9 +76,16 @@ public:
 private:
 	void set_paused(Session &session, const std::string &verb)
 	{
-		std::string queue = random.chance(50) ? "plain" : "numbered";
+		std::string queue = random.pick(all_queues);
 
 		session.call(verb, {{"queue", queue}}, "SELECT outbox." + verb + "(" + quoted(queue) + ")");
+	}
+
+	void unblock(Session &session)
+	{
+		session.begin(isolation());
+		unblock_one(session);
+		end_somehow(session);
 	}
 
 	void look_at_counters(Session &session)
@@ -210,6 +219,27 @@ Actor::isolation()
 	return random.pick(std::vector<std::string>{"READ COMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"});
 }
 
+std::string
+Actor::random_queue()
+{
+	return random.pick(std::vector<std::string>{"plain", "plain", "numbered", "ordered", "ordered", "strict"});
+}
+
+// Keys are few, so that sessions meet over them; those of ordered queues are often empty.
+std::string
+Actor::random_partition_key(const std::string &queue)
+{
+	int keys = queue == "numbered" ? 3 : queue == "ordered" ? 12 : 5;
+
+	return client.round + "." + queue[0] + std::to_string(random.below(keys));
+}
+
+std::string
+Actor::random_queues()
+{
+	return random.pick(std::vector<std::string>{each_queue, "'{strict,ordered,plain,numbered}'", "'{ordered,strict}'"});
+}
+
 Actor::Ended
 Actor::end_somehow(Session &session)
 {
@@ -262,6 +292,8 @@ run_client(const std::string &kind, const std::string &round, const std::string 
 	return 0;
 }
 
+const std::vector<const char *> all_queues = {"plain", "numbered", "ordered", "strict"};
+
 std::vector<Lease>
 leases_in(const Answer &answer)
 {
@@ -276,14 +308,14 @@ leases_in(const Answer &answer)
 }
 
 std::vector<Lease>
-claim(Session &session, const std::string &worker, int batch, int lease_ms)
+claim(Session &session, const std::string &worker, int batch, int lease_ms, const std::string &queues)
 {
 	return leases_in(session.call("claim", {{"worker", worker}, {"batch", std::to_string(batch)}},
 								  "SELECT outbox_id AS id, lease_token AS token, (extract(epoch FROM "
 								  "lease_expires_at) * 1000000)::bigint AS expires, "
 								  "attempt_count AS count, queue, payload->>'tag' AS tag FROM outbox.claim(" +
 									  quoted(worker) + ", " + std::to_string(batch) + ", '" + std::to_string(lease_ms) +
-									  " ms', '{plain,numbered}')"));
+									  " ms', " + queues + ")"));
 }
 
 static std::string
@@ -334,6 +366,17 @@ complete_batch(Session &session, const std::string &worker, const std::vector<Le
 						"SELECT outbox_id AS id, attempt_no AS no, recorded, error FROM outbox.complete_batch(" +
 							report_arguments(worker, items) + ")",
 						items);
+}
+
+void
+unblock_one(Session &session)
+{
+	Answer keys = session.ask("SELECT queue, partition_key FROM outbox.key_marks WHERE kind = 'blocked' "
+							  "ORDER BY md5(mark_id::text || clock_timestamp()) LIMIT 1");
+
+	for (const Row &row : keys.rows)
+		session.call("unblock", {{"queue", *row[0]}, {"partition_key", *row[1]}},
+					 "SELECT outbox.unblock(" + quoted(*row[0]) + ", " + quoted(*row[1]) + ") AS id");
 }
 
 // One that somebody else is just finishing is busy or gone.

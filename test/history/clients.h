@@ -74,6 +74,9 @@ protected:
 	enum class Ended { committed, rolled_back, prepared };
 	Ended end_somehow(Session &session);
 	std::string isolation();
+	std::string random_queue();
+	std::string random_partition_key(const std::string &queue);
+	std::string random_queues(); // to claim from, quoted
 };
 
 std::unique_ptr<Actor> make_producer(Client &client);
@@ -90,7 +93,11 @@ struct Lease {
 };
 
 std::vector<Lease> leases_in(const Answer &answer);
-std::vector<Lease> claim(Session &session, const std::string &worker, int batch, int lease_ms);
+extern const std::vector<const char *> all_queues;
+constexpr const char *each_queue = "'{plain,numbered,ordered,strict}'";
+
+std::vector<Lease> claim(Session &session, const std::string &worker, int batch, int lease_ms,
+						 const std::string &queues);
 
 // A report of each, with a reference by which the ledger tells whose it is, and what
 // complete_batch() is given for them.
@@ -103,3 +110,5 @@ Answer complete_batch(Session &session, const std::string &worker, const std::ve
 					  const std::vector<std::string> &states);
 
 void finish_prepared(Session &session);
+// One of the keys that a dead head blocks, if there is one.
+void unblock_one(Session &session);

@@ -166,6 +166,10 @@ Collector::add_other(const Event &event)
 	else if (event.kind == "queue")
 	{
 		facts.ceilings[f.text("queue")] = f.number("max_attempts");
+		if (f.text("ordering") == "fifo")
+			facts.ordered.insert(f.text("queue"));
+		if (f.text("on_dead_head") == "block")
+			facts.blocking.insert(f.text("queue"));
 		if (f.has("max_releases"))
 			facts.most_releases[f.text("queue")] = f.number("max_releases");
 	}

@@ -113,6 +113,7 @@ struct Facts {
 	std::map<std::string, std::vector<Attempt>> attempts; // by id, in order of their numbers
 	std::set<std::string> pending;
 	std::map<std::string, int64_t> ceilings;      // by queue, 0: none
+	std::set<std::string> ordered, blocking;      // queues: fifo; and those where dead heads block
 	std::map<std::string, int64_t> most_releases; // by queue that limits them
 	std::vector<ClockStep> steps;
 	std::vector<Crash> crashes;

@@ -177,6 +177,7 @@ all_came_up()
 													"calls of replay",
 													"calls of reschedule",
 													"calls of stats",
+													"calls of unblock",
 													"calls undone by a savepoint",
 													"crashes",
 													"fault: kill a client",
@@ -219,6 +220,10 @@ make_queues(Server &server)
 	server.must("SELECT outbox.create_queue('numbered', max_attempts => 8, ordering => 'numbered', "
 				"backoff_base => '5 ms', "
 				"backoff_cap => '50 ms', repair_delay => '20 ms')");
+	server.must("SELECT outbox.create_queue('ordered', max_attempts => 5, ordering => 'fifo', "
+				"backoff_base => '5 ms', backoff_cap => '50 ms', repair_delay => '0')");
+	server.must("SELECT outbox.create_queue('strict', max_attempts => 3, ordering => 'fifo', on_dead_head => 'block', "
+				"backoff_base => '5 ms', backoff_cap => '50 ms', repair_delay => '0', max_releases => 2)");
 }
 
 void
@@ -229,6 +234,13 @@ note_state(Server &server, Recorder &recorder)
 	recorder.write(0, "clock", {{"from", error}, {"to", error}});
 	recorder.write(0, "queue", {{"queue", "plain"}, {"max_attempts", "5"}, {"max_releases", "1"}});
 	recorder.write(0, "queue", {{"queue", "numbered"}, {"max_attempts", "8"}});
+	recorder.write(0, "queue", {{"queue", "ordered"}, {"max_attempts", "5"}, {"ordering", "fifo"}});
+	recorder.write(0, "queue",
+				   {{"queue", "strict"},
+					{"max_attempts", "3"},
+					{"max_releases", "2"},
+					{"ordering", "fifo"},
+					{"on_dead_head", "block"}});
 }
 
 void
@@ -261,24 +273,33 @@ write_rows(Recorder &recorder, const std::string &kind, const Answer &answer)
 	recorder.flush();
 }
 
+// In an ordered key only up to the first that is not due; unless the key is blocked, or is to be settled, which
+// another session may just be doing.
+constexpr const char *due_now =
+	"SELECT p.outbox_id AS id FROM outbox.pending p JOIN outbox.queues q USING (queue) "
+	"WHERE p.claimed_by IS NULL AND p.next_attempt_at <= clock_timestamp() AND NOT (q.ordering = 'fifo' "
+	"AND p.partition_key IS NOT NULL AND (EXISTS (SELECT FROM outbox.key_marks m WHERE m.queue = p.queue "
+	"AND m.partition_key = p.partition_key AND m.kind <> 'gap') OR EXISTS (SELECT FROM outbox.pending e "
+	"WHERE e.queue = p.queue AND e.partition_key = p.partition_key AND e.sequence_id < p.sequence_id "
+	"AND (e.claimed_by IS NOT NULL OR e.next_attempt_at > clock_timestamp()))))";
+
 // Without faults everything must end. A claim that has room must return all that is due;
 // nobody else claims now.
 void
 drain(Server &server, Session &session, Recorder &recorder)
 {
-	constexpr int64_t most_us = 60000000; // without progress
+	constexpr int64_t most_us = 30000000; // without progress
 	int64_t last = now_us();
 	std::string worker = session.client();
 
-	for (const char *queue : {"plain", "numbered"})
+	for (const char *queue : all_queues)
 		session.call("resume", {{"queue", queue}}, "SELECT outbox.resume(" + quoted(queue) + ")");
 	while (server.value("SELECT count(*) FROM pg_prepared_xacts") != "0")
 		finish_prepared(session);
 	while (server.value("SELECT count(*) FROM outbox.pending") != "0" && now_us() < last + most_us)
 	{
-		Answer due = server.ask("SELECT outbox_id AS id FROM outbox.pending WHERE claimed_by IS "
-								"NULL AND next_attempt_at <= clock_timestamp()");
-		std::vector<Lease> leases = claim(session, worker, 100000, 60000);
+		Answer due = server.ask(due_now);
+		std::vector<Lease> leases = claim(session, worker, 100000, 60000, each_queue);
 		std::set<std::string> ids;
 
 		for (const Lease &lease : leases)
@@ -289,6 +310,7 @@ drain(Server &server, Session &session, Recorder &recorder)
 			return;
 		if (leases.empty())
 		{
+			unblock_one(session);
 			pause_ms(10);
 			continue;
 		}

@@ -33,9 +33,9 @@ private:
 		Fields message = {{"tag", client.recorder.client() + "." + std::to_string(++messages)}};
 		int key = random.below(60);
 
-		message["queue"] = random.chance(40) ? "numbered" : "plain";
-		if (message["queue"] == "numbered")
-			message["partition_key"] = client.round + "." + random.pick(std::string("abc"));
+		message["queue"] = random_queue();
+		if (message["queue"] != "plain")
+			message["partition_key"] = random_partition_key(message["queue"]);
 		if (random.chance(25))
 			message["key"] = client.round + ".k" + std::to_string(key);
 		else if (random.chance(10))
@@ -75,7 +75,7 @@ private:
 
 	void enqueue_batch(Session &session)
 	{
-		std::string queue = random.chance(40) ? "numbered" : "plain";
+		std::string queue = random_queue();
 		std::vector<Fields> items;
 		std::string json;
 

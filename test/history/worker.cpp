@@ -69,7 +69,7 @@ private:
 
 		if (random.chance(70))
 		{
-			keep(claim(session, name, batch, lease_ms()), Ended::committed);
+			keep(claim(session, name, batch, lease_ms(), random_queues()), Ended::committed);
 			return;
 		}
 		session.begin(isolation());
@@ -78,7 +78,8 @@ private:
 
 		// More than one: what it took is behind the next one, and back if it is rolled back.
 		for (int i = random.between(1, 2); i > 0 && !session.failed(); i--)
-			for (const Lease &lease : random.chance(70) ? claim(session, name, batch, lease_ms()) : send(session))
+			for (const Lease &lease :
+				 random.chance(70) ? claim(session, name, batch, lease_ms(), random_queues()) : send(session))
 				leases.push_back(lease);
 		keep(leases, end_somehow(session));
 	}
@@ -87,11 +88,11 @@ private:
 	{
 		static int messages = 0;
 		std::string tag = client.recorder.client() + "." + std::to_string(++messages);
-		std::string queue = random.chance(50) ? "plain" : "numbered";
+		std::string queue = random_queue();
 		Fields item = {{"tag", tag}, {"queue", queue}};
 
-		if (queue == "numbered")
-			item["partition_key"] = client.round + ".a";
+		if (queue != "plain")
+			item["partition_key"] = random_partition_key(queue);
 		return leases_in(
 			session.call("enqueue_and_claim", {{"worker", name}},
 						 "SELECT outbox_id AS id, sequence_id AS number, created::int, lease_token AS token, "
@@ -164,7 +165,7 @@ private:
 						 "count, "
 						 "payload->>'tag' AS tag FROM outbox.complete_and_claim(" +
 							 report_arguments(name, items) + ", batch_size => " + std::to_string(batch) +
-							 ", lease => '" + std::to_string(lease_ms()) + " ms', queues => '{plain,numbered}')",
+							 ", lease => '" + std::to_string(lease_ms()) + " ms', queues => " + random_queues() + ")",
 						 items);
 
 		for (const Row &row : answer.rows)
