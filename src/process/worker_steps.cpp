@@ -245,7 +245,7 @@ settle_keys(bool all)
 				continue;
 			if (slot != nullptr)
 				set_marked(slot, 0);
-			if (!settle_marks(&call, queue, false))
+			if (!settle_marks(&call, queue, all))
 				continue;
 			more = true;
 			if (slot != nullptr)
