@@ -199,17 +199,20 @@ expected_of(const std::string &verb)
 	static const std::set<std::string> waits = {"57014", "40P01", "55P03"};
 	static const std::set<std::string> never_waits = {"57014"};
 	static const std::set<std::string> report = {"57014", "40P01", "55P03", "P7002", "P7003"};
+	static const std::set<std::string> release = {"57014", "55P03"};
 	static const std::set<std::string> unblock = {"57014", "40P01", "55P03", "P7005"};
 	static const std::set<std::string> cancel = {"57014", "40P01", "55P03", "P7005", "55006"};
 	static const std::set<std::string> breaking = {"57014", "40P01", "55P03", "P7005", "55000"};
 	static const std::set<std::string> finish = {"57014", "42704", "55000"};
 
-	if (verb == "claim" || verb == "repair" || verb == "renew" || verb == "release" || verb == "stats")
+	if (verb == "claim" || verb == "repair" || verb == "renew" || verb == "stats")
 		return never_waits;
 	if (verb == "complete")
 		return report;
 	if (verb == "unblock")
 		return unblock;
+	if (verb == "release")
+		return release;
 	if (verb == "cancel" || verb == "replay" || verb == "reschedule")
 		return cancel;
 	if (verb == "break")
