@@ -42,12 +42,18 @@ foreach my $minute (1 .. 5)
 	set_clock($node, 60 * $minute);
 	$node->safe_psql('postgres', 'SELECT pg_current_xact_id()');
 }
-$node->safe_psql('postgres', q{
-	VACUUM outbox.pending;
-	UPDATE outbox.pending SET lease_expires_at = lease_expires_at + interval '1 hour' FROM lease WHERE outbox_id = id AND n % 2 = 0;
-});
-cmp_ok($node->safe_psql('postgres', q{SELECT count(*) FROM place JOIN outbox.pending p ON p.ctid = at JOIN lease l ON l.id = outbox_id WHERE place.n % 2 = 1 AND l.n % 2 = 0}), '>', 0,
-	'where reported messages were read lie others');
+# Until a row has come to lie where another was: how many fit on a page is not the point.
+my $moved = 0;
+
+for (my $i = 0; $i < 100 && $moved == 0; $i++)
+{
+	$node->safe_psql('postgres', q{
+		VACUUM outbox.pending;
+		UPDATE outbox.pending SET lease_expires_at = lease_expires_at + interval '1 minute' FROM lease WHERE outbox_id = id AND n % 2 = 0;
+	});
+	$moved = $node->safe_psql('postgres', q{SELECT count(*) FROM place JOIN outbox.pending p ON p.ctid = at JOIN lease l ON l.id = outbox_id WHERE place.n % 2 = 1 AND l.n % 2 = 0});
+}
+cmp_ok($moved, '>', 0, 'where reported messages were read lie others');
 
 $holder->query_safe('ROLLBACK');
 is(join("\n", result_of($worker)), "100|\n", 'all that was reported is recorded');
