@@ -156,6 +156,9 @@ struct OwnIndex {
 	bool unique;
 	const char *keys[3]; // a column or an expression, and perhaps DESC
 	const char *predicate;
+	// What the predicate says, where one column tells: the index is opened only for rows that belong into it.
+	enum Holds { if_evaluated, if_set, if_true, if_false } holds = if_evaluated;
+	int column = 0;
 };
 
 // What the install script makes, in SQL. Anything else is a user's.

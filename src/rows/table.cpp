@@ -9,13 +9,33 @@ namespace outbox {
 
 namespace {
 
-void
-open_all_indexes(Table *table)
+// The index at that place, if it is ours and one column tells which rows belong into it.
+const OwnIndex *
+told_by_column(const Table *table, int place)
 {
-	const Layout &layout = table->known->layout;
+	for (int i = 0; table->shape->indexes[i].name != nullptr; i++)
+		if (table->known->layout.own[i] == place)
+			return table->shape->indexes[i].holds != OwnIndex::if_evaluated ? &table->shape->indexes[i] : nullptr;
+	return nullptr;
+}
 
-	for (int i = 0; i < layout.nindexes; i++)
-		table->indexes[i] = index_open(layout.indexes[i], RowExclusiveLock);
+void
+open_index(Table *table, int place)
+{
+	if (table->indexes[place] != nullptr)
+		return;
+	expect_no_pins();
+	table->indexes[place] =
+		index_open(table->known->layout.indexes[place], table->access == reads ? AccessShareLock : RowExclusiveLock);
+}
+
+// all: those, too, into which perhaps no row belongs.
+void
+open_indexes(Table *table, bool all)
+{
+	for (int i = 0; i < table->known->layout.nindexes; i++)
+		if (all || told_by_column(table, i) == nullptr)
+			open_index(table, i);
 }
 
 // Only the infos of B-trees are kept from one call to the next.
@@ -78,12 +98,26 @@ complete_row(Table *table, TupleTableSlot *row, CmdType command)
 }
 
 bool
-belongs_into(Table *table, IndexInfo *info, TupleTableSlot *row)
+column_holds(const Table *table, const OwnIndex *own, TupleTableSlot *row)
+{
+	bool isnull;
+	Datum value = table->get(row, own->column, &isnull);
+
+	if (own->holds == OwnIndex::if_set)
+		return !isnull;
+	return !isnull && DatumGetBool(value) == (own->holds == OwnIndex::if_true);
+}
+
+bool
+belongs_into(Table *table, const OwnIndex *own, IndexInfo *info, TupleTableSlot *row)
 {
 	ExprContext *context = GetPerTupleExprContext(table->estate);
 
+	if (own != nullptr && !column_holds(table, own, row))
+		return false;
+
 	context->ecxt_scantuple = row;
-	if (info->ii_Predicate == NIL)
+	if (own != nullptr || info->ii_Predicate == NIL)
 		return true;
 	if (info->ii_PredicateState == nullptr)
 		info->ii_PredicateState = ExecPrepareQual(info->ii_Predicate, table->estate);
@@ -99,7 +133,7 @@ keeps_key(Relation index, bool update)
 }
 
 void
-insert_entry(Table *table, int i, TupleTableSlot *row, bool update)
+insert_entry(Table *table, int i, const OwnIndex *own, TupleTableSlot *row, bool update)
 {
 	Relation index = table->indexes[i];
 	IndexInfo *info = table->index_infos[i];
@@ -108,7 +142,7 @@ insert_entry(Table *table, int i, TupleTableSlot *row, bool update)
 	Datum values[INDEX_MAX_KEYS];
 	bool nulls[INDEX_MAX_KEYS];
 
-	if (belongs_into(table, info, row))
+	if (belongs_into(table, own, info, row))
 	{
 		FormIndexDatum(info, row, table->estate, values, nulls);
 		index_insert(index, values, nulls, &row->tts_tid, table->rel, check, unchanged, info);
@@ -116,15 +150,29 @@ insert_entry(Table *table, int i, TupleTableSlot *row, bool update)
 	ResetPerTupleExprContext(table->estate);
 }
 
+bool
+any_belongs_into(const Table *table, const OwnIndex *own, TupleTableSlot **rows, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (column_holds(table, own, rows[i]))
+			return true;
+	return false;
+}
+
 void
 insert_index_entries(Table *table, TupleTableSlot **rows, int count, UpdateIndexes which, bool update)
 {
 	for (int i = 0; i < table->known->layout.nindexes; i++)
 	{
+		const OwnIndex *own = told_by_column(table, i);
+
+		if (own != nullptr && !any_belongs_into(table, own, rows, count))
+			continue;
+		open_index(table, i);
 		if (!table->index_infos[i]->ii_ReadyForInserts || !is_concerned(which, table->indexes[i]))
 			continue;
 		for (int n = 0; n < count; n++)
-			insert_entry(table, i, rows[n], update);
+			insert_entry(table, i, own, rows[n], update);
 	}
 }
 
@@ -186,7 +234,7 @@ wrap_table(const Shape &shape, Relation rel, int access, EState *estate)
 		static_cast<Relation *>(palloc0(sizeof(Relation) * static_cast<Size>(Max(known->layout.nindexes, 1))));
 	if (access != reads)
 	{
-		open_all_indexes(table);
+		open_indexes(table, known->index_infos == nullptr);
 		if (known->index_infos == nullptr)
 			know_indexes(known, table->indexes);
 		take_index_infos(table);
@@ -231,11 +279,7 @@ own_index(Table *table, int which)
 {
 	int place = table->known->layout.own[which];
 
-	if (table->indexes[place] == nullptr)
-	{
-		expect_no_pins();
-		table->indexes[place] = index_open(table->known->layout.indexes[place], AccessShareLock);
-	}
+	open_index(table, place);
 	return table->indexes[place];
 }
 
