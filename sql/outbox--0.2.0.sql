@@ -120,7 +120,7 @@ CREATE TABLE outbox.queues (
 	CONSTRAINT queues_validator CHECK (validator <> '' AND (validator IS NULL) = (validator_owner IS NULL)),
 	CONSTRAINT queues_payload_kind CHECK (payload_kind IN ('object', 'any')),
 	CONSTRAINT queues_max_releases CHECK (max_releases >= 0),
-	CONSTRAINT queues_not_yet CHECK (max_in_flight IS NULL)
+	CONSTRAINT queues_max_in_flight CHECK (max_in_flight >= 1)
 );
 COMMENT ON TABLE outbox.queues IS 'The queues and their policies. Changed by create_queue, alter_queue, drop_queue, pause and resume.';
 COMMENT ON COLUMN outbox.queues.queue IS 'name, 1 to 63 bytes; names that differ in case are different queues';
@@ -134,7 +134,7 @@ COMMENT ON COLUMN outbox.queues.ordering IS 'none: partition_key is only carried
 COMMENT ON COLUMN outbox.queues.on_dead_head IS 'what a message that ends as FAILED does to those behind it in a fifo queue; continue: they go on; block: they wait for unblock or replay';
 COMMENT ON COLUMN outbox.queues.validator IS 'qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each message: the returned text refuses it, NULL accepts it; NULL here = no validator';
 COMMENT ON COLUMN outbox.queues.paused IS 'true: nothing of this queue is claimed';
-COMMENT ON COLUMN outbox.queues.max_in_flight IS 'reserved: NULL in this version';
+COMMENT ON COLUMN outbox.queues.max_in_flight IS 'how many of its messages may be leased at a time, expired leases included; NULL = no limit';
 COMMENT ON COLUMN outbox.queues.created_at IS 'when the queue was made';
 COMMENT ON COLUMN outbox.queues.validator_owner IS 'the role that owned the validator when it was set; it does not run for another owner';
 COMMENT ON COLUMN outbox.queues.payload_kind IS 'object: a JSON string that holds a JSON object is refused as encoded twice; any: it is accepted';
@@ -152,7 +152,7 @@ COMMENT ON CONSTRAINT queues_on_dead_head ON outbox.queues IS 'the choices this 
 COMMENT ON CONSTRAINT queues_validator ON outbox.queues IS 'none is NULL; one has the owner it was set for';
 COMMENT ON CONSTRAINT queues_payload_kind ON outbox.queues IS 'the kinds this version knows';
 COMMENT ON CONSTRAINT queues_max_releases ON outbox.queues IS 'with 0 each release counts as a try';
-COMMENT ON CONSTRAINT queues_not_yet ON outbox.queues IS 'settings that this version does not support are refused';
+COMMENT ON CONSTRAINT queues_max_in_flight ON outbox.queues IS 'a queue whose messages are never leased is paused instead';
 
 CREATE TRIGGER merge_queue BEFORE INSERT ON outbox.queues
 	FOR EACH ROW EXECUTE FUNCTION outbox.merge_queue();
@@ -661,18 +661,18 @@ CREATE FUNCTION outbox.create_queue(queue text, max_attempts integer DEFAULT 20,
 	max_releases integer DEFAULT NULL)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_create_queue';
 COMMENT ON FUNCTION outbox.create_queue IS
-$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts, max_releases: NULL = no ceiling. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each enqueue into the queue, but not a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again.
-Errors: 42710 it exists; 22004 and 22023 bad arguments; 0A000 max_in_flight in this version; 42883 and 42501 a validator that does not exist, or that the caller does not own. Locks and cost: one row.$$;
+$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts, max_releases, max_in_flight: NULL = no limit. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each enqueue into the queue, but not a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again.
+Errors: 42710 it exists; 22004 and 22023 bad arguments; 42883 and 42501 a validator that does not exist, or that the caller does not own. Locks and cost: one row.$$;
 
 CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, lease interval DEFAULT NULL,
 	backoff_base interval DEFAULT NULL, backoff_cap interval DEFAULT NULL, backoff_jitter real DEFAULT NULL,
 	repair_delay interval DEFAULT NULL, ordering text DEFAULT NULL, on_dead_head text DEFAULT NULL,
-	validator text DEFAULT NULL, paused boolean DEFAULT NULL, max_in_flight integer DEFAULT NULL, payload_kind text DEFAULT NULL,
+	validator text DEFAULT NULL, paused boolean DEFAULT NULL, max_in_flight integer DEFAULT -1, payload_kind text DEFAULT NULL,
 	max_releases integer DEFAULT -1)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_alter_queue';
 COMMENT ON FUNCTION outbox.alter_queue IS
-$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts, max_releases: -1 keeps, NULL = no ceiling. validator: the empty string removes it. ordering: to and from fifo only while the queue holds no pending message, committed or not yet. on_dead_head: keys that are blocked stay so.
-Errors: P7004 unknown queue; 55006 ordering while messages are pending; 22004, 22023, 0A000, 42883 and 42501 as create_queue. Locks: waits for another change of the same queue. Cost: one row.$$;
+$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts, max_releases, max_in_flight: -1 keeps, NULL = no limit. validator: the empty string removes it. ordering: to and from fifo only while the queue holds no pending message, committed or not yet. on_dead_head: keys that are blocked stay so.
+Errors: P7004 unknown queue; 55006 ordering while messages are pending; 22004, 22023, 42883 and 42501 as create_queue. Locks: waits for another change of the same queue. Cost: one row.$$;
 
 CREATE FUNCTION outbox.drop_queue(queue text)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_drop_queue';

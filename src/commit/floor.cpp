@@ -2,6 +2,7 @@
 
 #include "commit/floor.h"
 
+#include "commit/spinlock.h"
 #include "server/stop_point.h"
 
 namespace outbox {
@@ -11,21 +12,11 @@ namespace {
 // The floor that this process is raising: an error gives it up.
 Floor *raising;
 
-// body() only loads and stores: a process that waits for the lock spins.
-template <typename Body>
-void
-locked(Floor *floor, const Body &body)
-{
-	SpinLockAcquire(&floor->lock);
-	body();
-	SpinLockRelease(&floor->lock);
-}
-
 // If the slot has passed to another queue, another process may have taken the floor.
 void
 release(Floor *floor)
 {
-	locked(floor, [=] { floor->raiser = floor->raiser == process_number() + 1 ? 0 : floor->raiser; });
+	under(&floor->lock, [=] { floor->raiser = floor->raiser == process_number() + 1 ? 0 : floor->raiser; });
 	raising = nullptr;
 }
 
@@ -34,7 +25,7 @@ release(Floor *floor)
 void
 lower(Floor *floor, TimestampTz key)
 {
-	locked(floor, [=] {
+	under(&floor->lock, [=] {
 		floor->at = Min(floor->at, key);
 		floor->noted = Min(floor->noted, key);
 	});
@@ -50,7 +41,7 @@ init_floor(Floor *floor)
 void
 reset_floor(Floor *floor)
 {
-	locked(floor, [=] {
+	under(&floor->lock, [=] {
 		floor->at = DT_NOBEGIN;
 		floor->noted = DT_NOEND;
 		floor->raiser = 0;
@@ -62,7 +53,7 @@ floor_at(Floor *floor)
 {
 	TimestampTz at;
 
-	locked(floor, [&] { at = floor->at; });
+	under(&floor->lock, [&] { at = floor->at; });
 	return at;
 }
 
@@ -76,7 +67,7 @@ begin_at_floor(FloorScan *scan, Floor *floor, TimestampTz made, TimestampTz remo
 	if (floor == nullptr)
 		return DT_NOBEGIN;
 	OUTBOX_STOP_POINT("raise_before_taken");
-	locked(floor, [&] {
+	under(&floor->lock, [&] {
 		at = floor->at;
 		taken = at != DT_NOEND && made >= at && floor->raiser == 0 && raising == nullptr;
 		if (!taken)
@@ -102,7 +93,7 @@ raise_floor(FloorScan *scan, TimestampTz key)
 		return;
 	key = Min(key, scan->most);
 	OUTBOX_STOP_POINT("raise_before_set");
-	locked(floor, [=] {
+	under(&floor->lock, [=] {
 		if (floor->raiser == process_number() + 1)
 			floor->at = Max(floor->at, Min(key, floor->noted));
 	});

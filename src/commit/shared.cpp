@@ -82,6 +82,7 @@ init_queue(QueueSlot *slot)
 		pg_atomic_init_u64(&count, 0);
 	pg_atomic_init_u64(&slot->scheduled, 0);
 	pg_atomic_init_u64(&slot->counted_at, 0);
+	reset_in_flight(&slot->in_flight);
 	for (Floor &floor : slot->due_floors)
 		reset_floor(&floor);
 }
@@ -114,6 +115,7 @@ start_shared()
 		{
 			pg_atomic_init_u32(&shared->queues[i].generation, 0);
 			shared->queues[i].database = InvalidOid;
+			init_in_flight(&shared->queues[i].in_flight);
 			for (Floor &floor : shared->queues[i].due_floors)
 				init_floor(&floor);
 			init_queue(&shared->queues[i]);
@@ -296,7 +298,10 @@ reset_counts(QueueSlot *slot, TimestampTz now)
 void
 forget_kept()
 {
-	each_slot(MyDatabaseId, [](QueueSlot *slot) { pg_atomic_write_u64(&slot->counted_at, 0); });
+	each_slot(MyDatabaseId, [](QueueSlot *slot) {
+		pg_atomic_write_u64(&slot->counted_at, 0);
+		forget_in_flight(&slot->in_flight);
+	});
 }
 
 void

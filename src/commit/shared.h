@@ -10,6 +10,7 @@
 
 #include "commit/announced.h"
 #include "commit/floor.h"
+#include "commit/in_flight.h"
 #include "commit/waiters.h"
 #include "server/pg.h"
 
@@ -105,6 +106,7 @@ struct QueueSlot {
 	pg_atomic_uint64 kept[kept_counts]; // signed; valid once counted_at is set
 	pg_atomic_uint64 scheduled;         // at that time
 	pg_atomic_uint64 counted_at;        // 0 = never
+	InFlight in_flight;                 // its leases
 	Floor due_floors[priorities];       // of the index pending_due
 };
 

@@ -1,7 +1,9 @@
-// See transaction.h. What is noted carries the nesting level that noted it.
+// See transaction.h.
 
 #include "commit/transaction.h"
 
+#include "commit/reservation.h"
+#include "commit/notes.h"
 #include "commit/waiters.h"
 #include "rows/probe.h"
 #include "server/settings.h"
@@ -10,125 +12,6 @@
 namespace outbox {
 
 namespace {
-
-struct Note {
-	Note *next;
-	int level;
-	QueueRef ref;          // none: no room in shared memory, or no shared memory
-	TimestampTz due_at;    // the earliest
-	TimestampTz due_later; // the earliest that was not due when it was noted
-	bool dropped;          // the queue, at some time
-	bool made_again;       // after that
-	bool turn_passed;      // a key may have to go on
-	bool marked;           // and a mark says which
-	int64 counts[counters];
-	int latency[latency_buckets];
-	int64 kept[kept_counts]; // changes of these counts
-	char queue[NAMEDATALEN];
-};
-
-// All in TopTransactionContext.
-struct Notes {
-	Note *first;
-	DatabaseSlot *database;
-	TimestampTz expires_at;
-	bool told_listeners; // by this transaction itself
-	Oid written;         // outbox.messages, if this may be the first enqueue into it
-	bool news;
-	bool news_of_extension;
-	XLogRecPtr leases_end; // of the transaction's WAL, if all of it is of leases
-};
-
-constexpr Notes nothing = {nullptr, nullptr, DT_NOEND, false, InvalidOid, false, false, InvalidXLogRecPtr};
-Notes notes = nothing;
-
-void
-merge(Note *to, const Note *from)
-{
-	to->due_at = Min(to->due_at, from->due_at);
-	to->due_later = Min(to->due_later, from->due_later);
-	to->made_again = from->dropped ? from->made_again : to->made_again || from->made_again;
-	to->dropped |= from->dropped;
-	to->turn_passed |= from->turn_passed;
-	to->marked |= from->marked;
-	for (int i = 0; i < counters; i++)
-		to->counts[i] += from->counts[i];
-	for (int i = 0; i < latency_buckets; i++)
-		to->latency[i] += from->latency[i];
-	for (int i = 0; i < kept_counts; i++)
-		to->kept[i] += from->kept[i];
-}
-
-Note *
-find_note(const char *queue, size_t length, int level)
-{
-	for (Note *note = notes.first; note != nullptr; note = note->next)
-		if (note->level == level && strncmp(note->queue, queue, length) == 0 && note->queue[length] == '\0')
-			return note;
-	return nullptr;
-}
-
-Note *
-note_of(const text *queue)
-{
-	int level = GetCurrentTransactionNestLevel();
-	size_t length = Min(VARSIZE_ANY_EXHDR(queue), NAMEDATALEN - 1);
-	Note *note = find_note(VARDATA_ANY(queue), length, level);
-
-	if (note != nullptr)
-		return note;
-	note = static_cast<Note *>(MemoryContextAllocZero(TopTransactionContext, sizeof(Note)));
-	memcpy(note->queue, VARDATA_ANY(queue), length);
-	note->level = level;
-	note->due_at = note->due_later = DT_NOEND;
-	note->ref = queue_ref(note->queue);
-	notes.database = my_database();
-	note->next = notes.first;
-	notes.first = note;
-	return note;
-}
-
-void
-forget_from(int level)
-{
-	Note **link = &notes.first;
-
-	while (*link != nullptr)
-	{
-		Note *note = *link;
-
-		if (note->level < level)
-		{
-			link = &note->next;
-			continue;
-		}
-		*link = note->next;
-		pfree(note);
-	}
-}
-
-// A subtransaction commits: its notes pass to the parent.
-void
-hand_up(int level)
-{
-	Note **link = &notes.first;
-
-	while (*link != nullptr)
-	{
-		Note *note = *link;
-		Note *parents = note->level >= level ? find_note(note->queue, strlen(note->queue), level - 1) : nullptr;
-
-		if (parents != nullptr)
-		{
-			merge(parents, note);
-			*link = note->next;
-			pfree(note);
-			continue;
-		}
-		note->level = Min(note->level, level - 1);
-		link = &note->next;
-	}
-}
 
 // The rest is for transactions that commit between the check and the NOTIFY.
 constexpr double fullest_queue = 0.95;
@@ -202,27 +85,6 @@ add_counts(const Note *note)
 			pg_atomic_fetch_add_u64(&slot->kept[i], note->kept[i]);
 }
 
-// The worker looks at what its own transactions announced before it sleeps.
-void
-wake_worker()
-{
-	uint32 process = pg_atomic_read_u32(&notes.database->worker);
-
-	if (process != process_number() + 1)
-		wake_process(process);
-}
-
-// The worker takes the flag before it notifies: a flag that is raised after that leads to another
-// notification.
-void
-raise_flag(QueueSlot *slot)
-{
-	if (pg_atomic_read_u32(&slot->wake) == 0)
-		pg_atomic_write_u64(&slot->woken_at, static_cast<uint64>(GetCurrentTimestamp()));
-	if (pg_atomic_exchange_u32(&slot->wake, 1) == 0)
-		wake_worker();
-}
-
 void
 announce_to_worker(pg_atomic_uint64 *earliest, TimestampTz time)
 {
@@ -243,6 +105,8 @@ tell_worker_of(const Note *note, TimestampTz now)
 		if (note->dropped && note->made_again)
 			reset_counts(slot, now);
 		add_counts(note);
+		if (settle_leases(note) && !notes.told_listeners)
+			raise_flag(slot);
 		if (note->due_at <= now && !notes.told_listeners)
 			raise_flag(slot);
 		// The flag covers what has fallen due since.
@@ -326,9 +190,12 @@ act_at(XactEvent event)
 			tell_launcher();
 			break;
 		case XACT_EVENT_ABORT:
+			give_leases_back(0);
 			tell_launcher();
 			break;
 		case XACT_EVENT_PREPARE:
+			forget_leases_in_flight();
+			break;
 		case XACT_EVENT_PRE_PREPARE:
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 		case XACT_EVENT_PARALLEL_COMMIT:
@@ -348,7 +215,7 @@ at_transaction_event(XactEvent event, void *)
 	if (event == XACT_EVENT_ABORT)
 		wait_no_more();
 	forget_entries();
-	notes = nothing;
+	forget_notes();
 }
 
 void
@@ -362,30 +229,31 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId, SubTransactionId, 
 	if (notes.first == nullptr)
 		return;
 	if (event == SUBXACT_EVENT_ABORT_SUB)
-		forget_from(GetCurrentTransactionNestLevel());
+	{
+		give_leases_back(GetCurrentTransactionNestLevel());
+		forget_notes_from(GetCurrentTransactionNestLevel());
+	}
 	else if (event == SUBXACT_EVENT_COMMIT_SUB)
-		hand_up(GetCurrentTransactionNestLevel());
+		hand_notes_up(GetCurrentTransactionNestLevel());
 }
 
 void
-note_kept(const text *queue, Kept what, int more)
+note_kept(const Entry &entry, int more)
 {
 	Note *note;
+	auto add = [&](Kept what) { note->kept[static_cast<int>(what)] += more; };
 
 	if (shared == nullptr)
 		return;
-	note = note_of(queue);
-	note->kept[static_cast<int>(what)] += more;
-}
-
-void
-note_kept_entry(const Entry &entry, int more)
-{
-	note_kept(entry.queue, Kept::pending, more);
+	note = note_of(entry.queue);
+	add(Kept::pending);
 	if (entry.leased)
-		note_kept(entry.queue, Kept::leased, more);
+	{
+		see_leases_in_flight(note);
+		add(Kept::leased);
+	}
 	else if (entry.held_back)
-		note_kept(entry.queue, Kept::waiting, more);
+		add(Kept::waiting);
 }
 
 } // namespace
@@ -428,20 +296,21 @@ void
 note_made(const Entry &entry)
 {
 	remember_made(entry);
-	note_kept_entry(entry, 1);
+	note_kept(entry, 1);
 }
 
 void
 note_removed(const Entry &entry)
 {
 	remember_removed(entry);
-	note_kept_entry(entry, -1);
+	note_kept(entry, -1);
 }
 
 void
 note_dead(const text *queue, int more)
 {
-	note_kept(queue, Kept::dead, more);
+	if (shared != nullptr)
+		note_of(queue)->kept[static_cast<int>(Kept::dead)] += more;
 }
 
 void

@@ -4,6 +4,7 @@
 
 #include "server/random.h"
 #include "commit/entries.h"
+#include "message/grant.h"
 #include "message/idempotency.h"
 #include "message/lease.h"
 #include "message/order.h"
@@ -182,9 +183,13 @@ fill_pending(Call *call, const Queue *queue, Table *table, TupleTableSlot *row, 
 
 // A message that could not be claimed now is stored unleased: a worker will send it.
 void
-give_lease(Call *call, const Queue *queue, Message *message)
+give_lease(Call *call, const Queue *queue, Message *message, Grant *grant)
 {
 	if (message->leased_to != nullptr && (queue->paused || message->held_back))
+		message->leased_to = nullptr;
+	if (message->leased_to != nullptr)
+		*grant = begin_grant(call, queue, 1);
+	if (message->leased_to != nullptr && grant->count == 0)
 		message->leased_to = nullptr;
 	expect(core::State::absent, message->leased_to != nullptr ? core::Event::enqueue_and_claim : core::Event::enqueue,
 		   false);
@@ -216,6 +221,7 @@ void
 write_created(Call *call, const Queue *queue, Message **created, int count)
 {
 	Numbers numbers = {};
+	Grant grant = {queue, 0, false};
 
 	if (queue->numbered)
 		numbers = number_messages(call, queue, created, count);
@@ -226,7 +232,7 @@ write_created(Call *call, const Queue *queue, Message **created, int count)
 		created[i]->due_at = call->now - (count - 1 - i);
 		if (created[i]->has_deliver_at)
 			created[i]->due_at = Max(created[i]->due_at, created[i]->deliver_at);
-		give_lease(call, queue, created[i]);
+		give_lease(call, queue, created[i], &grant);
 	}
 	write_rows(
 		created, count, [&](const Message *message) { return leaf_of(call, messages_shape, message->id, inserts); },
@@ -242,6 +248,8 @@ write_created(Call *call, const Queue *queue, Message **created, int count)
 		look_at_turns_again(call, queue, numbers.items, numbers.count);
 	for (int i = 0; i < count; i++)
 		note_written(call, queue, created[i]);
+	// Now that the lease is noted.
+	end_grant(&grant);
 	if (is_first_enqueue())
 		note_first_enqueue(relation_oid(messages_shape.name));
 	note_count(queue->name, Counter::enqueued, count);

@@ -36,6 +36,8 @@ decode(Table *table, TupleTableSlot *slot)
 	queue->max_releases = DatumGetInt32(table->get(slot, queues_col::max_releases, &isnull));
 	if (isnull)
 		queue->max_releases = -1;
+	queue->max_in_flight = DatumGetInt32(table->get(slot, queues_col::max_in_flight, &isnull));
+	queue->max_in_flight = isnull ? 0 : queue->max_in_flight;
 	queue->name = DatumGetTextPCopy(table->get(slot, queues_col::queue, &isnull));
 	queue->lease_us = us(queues_col::lease);
 	queue->backoff_base_us = us(queues_col::backoff_base);

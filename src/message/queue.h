@@ -18,8 +18,9 @@ struct Queue {
 	text *name;
 	text *validator; // nullptr = none
 	text *validator_owner;
-	int max_attempts; // 0 = no ceiling
-	int max_releases; // -1 = no ceiling
+	int max_attempts;  // 0 = no ceiling
+	int max_releases;  // -1 = no ceiling
+	int max_in_flight; // 0 = no limit
 	int64 lease_us;
 	int64 backoff_base_us;
 	int64 backoff_cap_us;

@@ -170,24 +170,25 @@ before_command(const Node *statement, ProcessUtilityContext context)
 
 // Its rows belong to another transaction, whose notes are lost.
 bool
-is_commit_prepared(const Node *statement)
+ends_prepared(const Node *statement, TransactionStmtKind how)
 {
-	return IsA(statement, TransactionStmt) &&
-		   reinterpret_cast<const TransactionStmt *>(statement)->kind == TRANS_STMT_COMMIT_PREPARED;
+	return IsA(statement, TransactionStmt) && reinterpret_cast<const TransactionStmt *>(statement)->kind == how;
 }
 
 void
 utility(PlannedStmt *planned, const char *text, bool read_only_tree, ProcessUtilityContext context,
 		ParamListInfo params, QueryEnvironment *environment, DestReceiver *receiver, QueryCompletion *completion)
 {
-	bool commit_prepared = is_commit_prepared(planned->utilityStmt);
+	bool commit_prepared = ends_prepared(planned->utilityStmt, TRANS_STMT_COMMIT_PREPARED);
+	bool end_prepared = commit_prepared || ends_prepared(planned->utilityStmt, TRANS_STMT_ROLLBACK_PREPARED);
 
 	before_command(planned->utilityStmt, context);
 	(previous_utility != nullptr ? previous_utility : standard_ProcessUtility)(
 		planned, text, read_only_tree, context, params, environment, receiver, completion);
 	if (commit_prepared)
-	{
 		lower_all_floors();
+	if (end_prepared)
+	{
 		forget_kept();
 		have_all_looked_at();
 	}

@@ -176,6 +176,8 @@ poll()
 		depart();
 	if (worker.left_alone)
 		return;
+	// Counts that have become too high: see in_flight.h.
+	each_queue([](QueueSlot *slot, Watch *) { forget_in_flight(&slot->in_flight); });
 	repair_leases();
 	settle_keys(true);
 	look_for_due(true);

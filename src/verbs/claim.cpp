@@ -13,17 +13,15 @@
 
 #include "verbs/claim.h"
 
-#include <algorithm>
-
 #include "server/client.h"
-#include "message/due.h"
+#include "message/grant.h"
 #include "server/random.h"
 #include "rows/batch.h"
-#include "rows/id_walk.h"
 #include "message/lease.h"
 #include "message/lost_lease.h"
-#include "message/order.h"
 #include "commit/transaction.h"
+#include "verbs/candidate.h"
+#include "verbs/repair.h"
 #include "verbs/wait.h"
 
 namespace outbox {
@@ -36,102 +34,6 @@ constexpr int most_in_vain = 250;
 // How many messages a claim ends without leasing them (a lowered ceiling, a lost lease at the
 // ceiling) before it leaves the rest to the next call.
 constexpr int most_ended = 1000;
-
-// What is leased behind the head of an ordered key, with it.
-struct Run {
-	KeyPlace last; // that was leased
-	bool over;
-};
-
-// One due row, and the message it stands for.
-struct Candidate {
-	PendingRow *row;
-	DuePlace place;
-	Run *run; // that it continues, or nullptr
-	Table *leaf;
-	HeapTuple message;
-	bool taken;
-	int attempt_count;
-	core::Uuid token;
-	TimestampTz expires_at;
-};
-
-// ---- the messages of candidates
-
-// A claim returns the message, so the message is read first. A row without its message, or with one
-// that this statement may not see, is skipped untouched.
-HeapTuple
-visible(const Claim *claim, const Table *leaf, TupleTableSlot *slot)
-{
-	MemoryContext outer;
-	HeapTuple message;
-
-	if (!table_tuple_satisfies_snapshot(leaf->rel, slot, claim->snapshot))
-		return nullptr;
-	outer = MemoryContextSwitchTo(claim->round);
-	message = ExecCopySlotHeapTuple(slot);
-	MemoryContextSwitchTo(outer);
-	return message;
-}
-
-HeapTuple
-visible_message(const Claim *claim, Table *leaf, const core::Uuid &id)
-{
-	HeapTuple message = nullptr;
-	Probe *probe = probe_id(leaf, id);
-
-	if (next_settled(probe, ForwardScanDirection))
-		message = visible(claim, leaf, probe->slot);
-	rest_probe(probe);
-	return message;
-}
-
-// Those of one leaf, in the order of their ids.
-void
-walk_messages(const Claim *claim, Table *leaf, Candidate **candidates, int count)
-{
-	IdWalk walk;
-
-	begin_id_walk(&walk, leaf, candidates[0]->row->id, candidates[count - 1]->row->id, count);
-	for (int i = 0; i < count; i++)
-		if (walk_to(&walk, candidates[i]->row->id) == WalkedTo::found)
-			candidates[i]->message = visible(claim, leaf, walk.probe.slot);
-	end_id_walk(&walk);
-}
-
-void
-walk_all_messages(const Claim *claim, Candidate *candidates, int count)
-{
-	Candidate **sorted = static_cast<Candidate **>(palloc(sizeof(Candidate *) * static_cast<Size>(count)));
-
-	for (int i = 0; i < count; i++)
-		sorted[i] = &candidates[i];
-	std::sort(sorted, sorted + count,
-			  [](const Candidate *a, const Candidate *b) { return compare(a->row->id, b->row->id) < 0; });
-	each_walk(
-		count, [&](int i) { return sorted[i]->leaf; },
-		[&](Table *leaf, int first, int n) { walk_messages(claim, leaf, sorted + first, n); });
-	pfree(sorted);
-}
-
-// Finds the messages of candidates, and drops candidates without one. Returns how many are left.
-int
-find_messages(const Claim *claim, Candidate *candidates, int count)
-{
-	int left = 0;
-
-	walk_all_messages(claim, candidates, count);
-	for (int i = 0; i < count; i++)
-	{
-		Candidate *candidate = &candidates[i];
-
-		if (candidate->message == nullptr)
-			candidate->message = visible_message(claim, candidate->leaf, candidate->row->id);
-		if (candidate->message != nullptr)
-			candidates[left++] = *candidate;
-	}
-	return left;
-}
 
 // ---- gathering and leasing
 
@@ -173,25 +75,6 @@ make_room(Gathered *gathered, int room)
 	gathered->room = room;
 }
 
-// Drops candidates without a partition. Returns how many are left.
-int
-route_all(Call *call, Claim *claim, Candidate *candidates, int count)
-{
-	int left = 0;
-
-	for (int i = 0; i < count; i++)
-	{
-		const PendingRow *row = candidates[i].row;
-
-		candidates[i].leaf = find_leaf(call, messages_shape, row->id, reads);
-		if (candidates[i].leaf == nullptr || (row->leased && !OidIsValid(leaf_now(call, attempts_shape, row->id))))
-			note_unrouted(&claim->unrouted, row->id);
-		else
-			candidates[left++] = candidates[i];
-	}
-	return left;
-}
-
 // Gathers up to `most` candidates with a message; 0 only if no other row is due. The scan rests behind
 // them. While this statement sees none of the messages, it reads more rows at a time.
 int
@@ -208,7 +91,7 @@ gather(DueScan *scan, Claim *claim, Gathered *gathered, int most)
 		if (count == 0)
 			break;
 		rest_due_scan(scan, gathered->candidates[count - 1].place);
-		left = find_messages(claim, gathered->candidates, route_all(scan->call, claim, gathered->candidates, count));
+		left = find_messages(scan->call, claim, gathered->candidates, count);
 		if (left > most)
 		{
 			gathered->all = false;
@@ -432,7 +315,7 @@ gather_runs(Call *call, Claim *claim, Runs *runs, const Queue *queue, Candidate 
 
 	MemoryContextReset(claim->round);
 	outer = MemoryContextSwitchTo(claim->round);
-	for (int i = 0; i < runs->count && count < Min(claim->wanted - claim->taken, chunk_size); i++)
+	for (int i = 0; i < runs->count && count < Min(claim->most - claim->taken, chunk_size); i++)
 	{
 		Run *run = &runs->runs[i];
 
@@ -457,9 +340,9 @@ extend_runs(Call *call, Claim *claim, Runs *runs, const Queue *queue)
 
 	// A row that this command has given back can be leased again only by the next one.
 	CommandCounterIncrement();
-	while (claim->taken < claim->wanted && (count = gather_runs(call, claim, runs, queue, candidates)) > 0)
+	while (claim->taken < claim->most && (count = gather_runs(call, claim, runs, queue, candidates)) > 0)
 	{
-		count = find_messages(claim, candidates, route_all(call, claim, candidates, count));
+		count = find_messages(call, claim, candidates, count);
 		take_and_answer(call, claim, candidates, count, queue);
 		for (int i = 0; i < count; i++)
 			if (candidates[i].taken)
@@ -471,19 +354,42 @@ extend_runs(Call *call, Claim *claim, Runs *runs, const Queue *queue)
 	pfree(candidates);
 }
 
+// Expired leases count. Where no background worker repairs them, a claim does that finds the limit reached.
+Grant
+grant_from(Call *call, const Claim *claim, const Queue *queue)
+{
+	int wanted = claim->wanted - claim->taken;
+	Grant grant = begin_grant(call, queue, wanted);
+	RepairScan scan = {};
+
+	if (grant.count == wanted || is_alive(my_database()))
+		return grant;
+	end_grant(&grant);
+	scan.most = wanted;
+	scan.by = claim->worker;
+	scan.queues = list_make1(const_cast<Queue *>(queue));
+	scan.from = DT_NOBEGIN;
+	repair(call, &scan);
+	CommandCounterIncrement();
+	return begin_grant(call, queue, wanted);
+}
+
 void
 claim_from(Call *call, Claim *claim, const Queue *queue)
 {
 	int taken_before = claim->taken;
+	Grant grant = grant_from(call, claim, queue);
 	Gathered gathered = {};
 	Runs runs = {};
 	DueScan scan;
 
+	claim->most = claim->taken + grant.count;
+
 	claim->round = AllocSetContextCreate(CurrentMemoryContext, "outbox claim", ALLOCSET_DEFAULT_SIZES);
 	begin_due_scan(&scan, call, queue);
-	while (claim->taken < claim->wanted && claim->ended < most_ended)
+	while (claim->taken < claim->most && claim->ended < most_ended)
 	{
-		int count = gather(&scan, claim, &gathered, Min(claim->wanted - claim->taken, chunk_size));
+		int count = gather(&scan, claim, &gathered, Min(claim->most - claim->taken, chunk_size));
 
 		if (count == 0)
 			break;
@@ -493,9 +399,10 @@ claim_from(Call *call, Claim *claim, const Queue *queue)
 			begin_runs(&runs, gathered.candidates, count, queue);
 	}
 	end_due_scan(&scan);
-	if (runs.count > 0 && claim->taken < claim->wanted)
+	if (runs.count > 0 && claim->taken < claim->most)
 		extend_runs(call, claim, &runs, queue);
 	MemoryContextDelete(claim->round);
+	end_grant(&grant);
 	note_count(queue->name, Counter::claimed, claim->taken - taken_before);
 	note_count(queue->name, Counter::claim_batches, claim->taken > taken_before);
 }

@@ -12,6 +12,7 @@
 #include "message/order.h"
 #include "message/key_marks.h"
 #include "message/queue.h"
+#include "commit/reservation.h"
 #include "commit/transaction.h"
 #include "message/validator.h"
 
@@ -44,13 +45,6 @@ queue_argument(FunctionCallInfo fcinfo)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("queue must not be longer than %d bytes: \"%s\"", longest_name, shown(name))));
 	return name;
-}
-
-// what: the argument, with its value if other values are supported.
-[[noreturn]] void
-not_supported(const char *what)
-{
-	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("%s is not supported in this version", what)));
 }
 
 void
@@ -155,8 +149,7 @@ put_settings(FunctionCallInfo fcinfo, const text *owner, Table *table, TupleTabl
 		set(table, row, column, PG_GETARG_DATUM(argument));
 	}
 	put_validator(fcinfo, owner, table, row, keep_absent);
-	if (!PG_ARGISNULL(queues_col::max_in_flight))
-		not_supported(queues_shape.columns[queues_col::max_in_flight].name);
+	put_ceiling(fcinfo, queues_col::max_in_flight, 1, table, row, keep_absent);
 }
 
 bool
@@ -341,6 +334,7 @@ OUTBOX_FUNCTION(outbox_alter_queue)
 
 	change_queue(fcinfo, "alter_queue()",
 				 [&](Table *table, TupleTableSlot *row) { put_settings(fcinfo, owner, table, row, true); });
+	note_limit(PG_GETARG_TEXT_PP(0));
 	PG_RETURN_VOID();
 }
 

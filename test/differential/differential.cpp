@@ -946,7 +946,7 @@ Test::not_covered() const
 		{"resume", {"done"}},
 		{"backoff", {"done"}},
 		{"after a wait", {"created", "created with a number", "duplicate", "P7002", "done"}},
-		{"bad argument", {"22004", "22023", "0A000", "P7004"}},
+		{"bad argument", {"22004", "22023", "P7004"}},
 		{"error", {"P7001", "P7002", "P7003", "P7004", "P7005", "22004", "22023", "42710", "55006", "55P03"}},
 		{"transaction",
 		 {"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "COMMIT", "ROLLBACK", "ROLLBACK TO SAVEPOINT"}},

@@ -1113,13 +1113,10 @@ BEGIN
 	PERFORM model.refuse_bad(max_attempts < 1 OR lease <= '0' OR backoff_base < '0' OR backoff_cap < '0'
 		OR repair_delay < '0' OR backoff_jitter NOT BETWEEN 0 AND 1
 		OR ordering NOT IN ('none', 'numbered', 'fifo') OR on_dead_head NOT IN ('continue', 'block')
-		OR payload_kind NOT IN ('object', 'any') OR max_releases < 0);
+		OR payload_kind NOT IN ('object', 'any') OR max_releases < 0 OR max_in_flight < 1);
 	-- No database of this test has a function that could be one.
 	IF validator <> '' THEN
 		PERFORM model.refuse('42883', 'no such validator');
-	END IF;
-	IF max_in_flight IS NOT NULL THEN
-		PERFORM model.refuse('0A000', 'not in this version');
 	END IF;
 END $$;
 
@@ -1154,7 +1151,7 @@ END $$;
 -- NULL keeps a setting; max_attempts, max_releases: -1 keeps it, NULL = no ceiling.
 CREATE FUNCTION model.alter_queue(queue text, max_attempts int = -1, lease interval = NULL, backoff_base interval = NULL,
 	backoff_cap interval = NULL, backoff_jitter real = NULL, repair_delay interval = NULL, ordering text = NULL,
-	on_dead_head text = NULL, validator text = NULL, paused boolean = NULL, max_in_flight int = NULL,
+	on_dead_head text = NULL, validator text = NULL, paused boolean = NULL, max_in_flight int = -1,
 	payload_kind text = NULL, max_releases int = -1)
 RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
@@ -1162,7 +1159,7 @@ BEGIN
 	PERFORM model.refuse_null(queue IS NULL);
 	PERFORM model.known_queue(queue);
 	PERFORM model.check_settings(nullif(max_attempts, -1), lease, backoff_base, backoff_cap, backoff_jitter, repair_delay,
-		ordering, on_dead_head, validator, max_in_flight, payload_kind, nullif(max_releases, -1));
+		ordering, on_dead_head, validator, nullif(max_in_flight, -1), payload_kind, nullif(max_releases, -1));
 	IF (ordering = 'fifo') <> ((model.known_queue(queue)).ordering = 'fifo') THEN PERFORM model.empty_queue(queue); END IF;
 	UPDATE model.queues q SET
 		max_attempts = CASE max_attempts WHEN -1 THEN q.max_attempts ELSE max_attempts END,

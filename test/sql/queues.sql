@@ -128,7 +128,6 @@ SELECT t.try(replace(s, 'F(', f)) FROM (VALUES ($$outbox.create_queue('bad', $$)
 	(14, $$SELECT F(ordering => '')$$),
 	(17, $$SELECT F(on_dead_head => 'stop')$$),
 	(18, $$SELECT F(validator => 'public.f')$$),
-	(19, $$SELECT F(max_in_flight => 1)$$),
 	(20, $$SELECT F(max_in_flight => 0)$$),
 	(21, $$SELECT F(max_releases => -2)$$)) v(n, s) ORDER BY f DESC, n;
 SELECT t.try(s) FROM (VALUES

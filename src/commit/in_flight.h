@@ -1,0 +1,35 @@
+// How many leases of a queue are out: what a queue's max_in_flight is compared with.
+//
+// Guarantees: a claim reserves before it leases, so the limit is never exceeded by claims, in however many sessions
+// they run. A reservation is given back if the transaction or the savepoint is rolled back; a lease that ends frees its
+// place at the commit, but at once for the transaction that ends it. A lease counts until it is cleared: an expired one
+// until it is repaired.
+//
+// Shape: the count is a cache in shared memory. It is known in a generation, or unknown: after a start, a PREPARE, or
+// when a transaction ends whose leases were not seen in the present generation. Then a claim counts the leases in the
+// table, those of open transactions included, and begins a new generation. One claim counts at a time; others get
+// nothing until it has. A count that is too high (a claim that was prepared and rolled back) is corrected when the
+// worker makes it unknown, at each safety poll.
+#pragma once
+
+#include "server/pg.h"
+
+namespace outbox {
+
+// Under the lock: loads and stores, nothing that can fail or wait.
+struct InFlight {
+	slock_t lock;
+	uint32 generation; // 0 = unknown
+	uint32 last_generation;
+	uint32 ended;    // transactions that ended while it was unknown
+	int64 count;     // leases, and reservations
+	int64 reserving; // reservations of claims that are at work: their leases need not be in the table yet
+	bool refused;    // a claim got less than it wanted
+};
+
+void init_in_flight(InFlight *in_flight);
+void reset_in_flight(InFlight *in_flight);
+// The next claim counts.
+void forget_in_flight(InFlight *in_flight);
+
+} // namespace outbox

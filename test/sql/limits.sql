@@ -1,0 +1,64 @@
+--
+-- Limits of a queue: how many messages may be leased at a time. Here without the library preloaded: a claim counts the
+-- leases in the table. (With it: test/t/041_limits.pl; sessions that meet: race_limit.)
+--
+SET client_min_messages = warning;
+DROP EXTENSION IF EXISTS outbox CASCADE;
+CREATE EXTENSION outbox;
+RESET client_min_messages;
+\getenv testdir PG_ABS_SRCDIR
+\set helpers :testdir /sql/setup.inc
+\i :helpers
+
+SELECT outbox.create_queue('l', max_in_flight => 3, repair_delay => '0', backoff_base => '0', max_attempts => 3);
+CREATE FUNCTION t.claim(n integer, worker text DEFAULT 'w', VARIADIC queues text[] DEFAULT '{l}') RETURNS text LANGUAGE sql AS $$
+	SELECT string_agg(event_type, ' ') FROM outbox.claim(worker, n, queues => queues)
+$$;
+CREATE FUNCTION t.end(VARIADIC names text[]) RETURNS text LANGUAGE sql AS $$
+	SELECT string_agg(coalesce(b.error, b.recorded::text), ' ')
+	FROM (SELECT array_agg(t.id(n)) AS ids, array_agg(t.token(n)) AS tokens FROM unnest(names) n) a,
+		outbox.complete_batch('w', a.ids, a.tokens, array_fill('DISPATCHED'::outbox.attempt_state, ARRAY[cardinality(names)])) b
+$$;
+
+SELECT count(*) FROM generate_series(1, 9) g, outbox.enqueue('m' || g, '1', 'l');
+SELECT created FROM outbox.enqueue('other', '1');
+
+-- Fewer than asked for, then none; each that ends makes room for one. Other queues have their own limit, or none.
+SELECT t.claim(5), t.claim(5, 'v') AS none, t.claim(5, 'v', 'l', 'default') AS other;
+SELECT t.end('m1'), t.claim(5), t.claim(1) AS none;
+SELECT error IS NULL AS released FROM outbox.release('w', ARRAY[t.id('m2')], ARRAY[t.token('m2')], '1 h');
+SELECT t.claim(5), outbox.cancel(t.id('m3'), 'stop', force => true), t.claim(5) AS in_its_place;
+-- Within a transaction its own ends make room; a rollback takes all of it back.
+BEGIN;
+SELECT t.end('m4'), t.claim(9);
+SAVEPOINT s;
+SELECT t.end('m5'), t.claim(9);
+ROLLBACK TO s;
+SELECT t.claim(9) AS none;
+ROLLBACK;
+SELECT t.claim(9) AS none;
+SELECT count(*) FROM outbox.pending WHERE queue = 'l' AND claimed_by IS NOT NULL;
+-- One statement that reports and claims.
+SELECT outbox_id = t.id('m7') AS claimed FROM outbox.complete_and_claim('w', ARRAY[t.id('m4')], ARRAY[t.token('m4')], '{DISPATCHED}', batch_size => 5, queues => '{l}') WHERE lease_token IS NOT NULL;
+-- An expired lease counts until it is repaired; a claim repairs where no background worker does.
+SELECT t.expire('m5'), t.expire('m6');
+SELECT t.claim(9) AS repaired;
+SELECT event_type, attempt_no, state FROM outbox.attempts JOIN outbox.messages USING (outbox_id) WHERE state = 'ZOMBIE_REQUEUE' ORDER BY 1;
+-- Optimistic sending counts, too.
+SELECT lease_token IS NOT NULL AS leased FROM outbox.enqueue_and_claim('w', 'o1', '1', 'l');
+SELECT t.end('m7'), (SELECT lease_token IS NOT NULL FROM outbox.enqueue_and_claim('w', 'o2', '1', 'l')) AS leased, t.claim(9) AS none;
+-- Another limit, more or less, acts at once; what is leased stays so.
+SELECT outbox.alter_queue('l', max_in_flight => 5), t.claim(9);
+SELECT outbox.alter_queue('l', max_in_flight => 1), t.claim(9) AS none, t.end('o2'), t.claim(9) AS none;
+SELECT outbox.alter_queue('l', max_attempts => 9), t.claim(9) AS none, max_in_flight FROM outbox.queues WHERE queue = 'l';
+SELECT outbox.alter_queue('l', max_in_flight => NULL), t.claim(9);
+SELECT count(*) FROM outbox.pending WHERE queue = 'l' AND claimed_by IS NULL AND next_attempt_at <= now();
+
+-- Ordered queues: the messages of a run count.
+SELECT outbox.create_queue('f', ordering => 'fifo', max_in_flight => 2);
+SELECT count(*) FROM unnest('{a1,a2,a3,b1}'::text[]) n, outbox.enqueue(n, '1', 'f', partition_key => left(n, 1));
+SELECT t.claim(9, 'w', 'f'), t.claim(9, 'w', 'f') AS none;
+SELECT t.end('a1'), t.claim(9, 'w', 'f');
+
+SELECT t.try(s) FROM (VALUES ($$SELECT outbox.create_queue('x', max_in_flight => 0)$$), ($$SELECT outbox.alter_queue('l', max_in_flight => -2)$$)) v(s);
+SELECT * FROM outbox.check(deep => true) WHERE severity = 'error';
