@@ -55,6 +55,8 @@ BEGIN
 		('cancel', $v$SELECT outbox.cancel('00000000-0000-7000-8000-000000000000', 'r')$v$),
 		('break_lease', $v$SELECT outbox.break_lease('00000000-0000-7000-8000-000000000000', 'r')$v$),
 		('reschedule', $v$SELECT outbox.reschedule('00000000-0000-7000-8000-000000000000', now())$v$),
+		('unblock', $v$SELECT outbox.unblock('default', 'k')$v$),
+		('acknowledge_dead', $v$SELECT outbox.acknowledge_dead('00000000-0000-7000-8000-000000000000', 'r')$v$),
 		('replay', $v$SELECT outbox.replay('00000000-0000-7000-8000-000000000000')$v$),
 		('take_number', $v$SELECT outbox.take_number('default', 'k')$v$),
 		('lost_messages', $v$SELECT outbox.lost_messages()$v$),
