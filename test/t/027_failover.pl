@@ -43,7 +43,7 @@ sub views_can_be_read
 		SELECT string_agg(format('SELECT %L WHERE (SELECT count(*) FROM %s) >= 0', relname, oid::regclass), ' UNION ALL ' ORDER BY relname)
 		FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind = 'v'});
 
-	return is($node->safe_psql('postgres', $views), "dead_letters\noperational_status\nsequences\nstats\nstatus\nworkers", "$name: views can be read");
+	return is($node->safe_psql('postgres', $views), "blocked_keys\ndead_letters\noperational_status\nsequences\nstats\nstatus\nworkers", "$name: views can be read");
 }
 
 views_can_be_read($standby, 'standby');
