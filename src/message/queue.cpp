@@ -29,7 +29,10 @@ decode(Table *table, TupleTableSlot *slot)
 		return interval_us(DatumGetIntervalP(table->get(slot, column, &isnull)), table->shape->columns[column].name);
 	};
 	auto says = [&](int column, const char *value) {
-		return strcmp(TextDatumGetCString(table->get(slot, column, &isnull)), value) == 0;
+		const text *setting = DatumGetTextPP(table->get(slot, column, &isnull));
+		size_t length = strlen(value);
+
+		return VARSIZE_ANY_EXHDR(setting) == length && memcmp(VARDATA_ANY(setting), value, length) == 0;
 	};
 
 	queue->max_attempts = isnull ? 0 : DatumGetInt32(max_attempts);
