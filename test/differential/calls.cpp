@@ -550,7 +550,7 @@ random_cancel(Random &random, const World &world)
 Call
 random_unblock(Random &random)
 {
-	std::string queue = random.chance(80) ? "blocking" : random.pick(queues);
+	std::string queue = random.chance(80) ? random.pick({"ordered", "blocking"}) : random.pick(queues);
 
 	return {"unblock", {{"queue", quoted(queue)}, {"partition_key", quoted(random_partition_key(random))}}};
 }
@@ -641,7 +641,7 @@ random_queue_call(Random &random)
 			if (random.chance(5))
 				call.arguments.emplace_back("ordering", random.pick({"'numbered'", "'none'", "'fifo'"}));
 			if (random.chance(10))
-				call.arguments.emplace_back("on_dead_head", random.pick({"'block'", "'continue'"}));
+				call.arguments.emplace_back("on_dead_head", random.pick({"'block'", "'block'", "'continue'"}));
 			if (random.chance(10))
 				call.arguments.emplace_back("paused", random.pick({"true", "false"}));
 			break;
@@ -1043,7 +1043,7 @@ random_call(Random &random, World &world, Circumstances circumstances)
 
 	switch (
 		random.weighted({waits * produce * 6, waits * produce * 2, waits * produce * 2, 18, waits * 14, waits * 9, 7, 7,
-						 7, waits * 5, waits * 7, waits * 8, 1, 9, waits * 5, waits * 5, waits * 4, waits * 9}))
+						 7, waits * 5, waits * 7, waits * 8, 1, 9, waits * 5, waits * 5, waits * 8, waits * 9}))
 	{
 		case 0:
 			return random_enqueue(random, world, alone);
