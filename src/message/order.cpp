@@ -261,9 +261,10 @@ wait_for_holder(TransactionId holder, Wait wait)
 } // namespace
 
 Changed
-release_run(Call *call, const PendingRow *row, Wait wait)
+release_run(Call *call, PendingRow *row, Wait wait)
 {
 	KeyPlace place = {row->queue, row->partition_key, row->sequence_id};
+	bool held = false;
 
 	if (!has_turn(call, row))
 		return Changed::done;
@@ -277,6 +278,15 @@ release_run(Call *call, const PendingRow *row, Wait wait)
 			return Changed::done;
 		if (next.open)
 			return wait_for_holder(next.holder, wait);
+		// What is behind a row that was changed since may be another claim's.
+		if (!held)
+		{
+			changed = hold(call, row, wait);
+			if (changed != Changed::done)
+				return changed;
+			held = true;
+			continue;
+		}
 		place.sequence_id = next.row->sequence_id;
 		clear_lease(next.row);
 		changed = store(call, next.row, wait);

@@ -36,7 +36,7 @@ void pass_turn(Call *call, const PendingRow *row, bool died);
 // Before the row loses its lease without passing its turn: the messages of its key that are leased behind it are
 // released without a try, so that no two claims hold messages of one key. If another transaction holds one of them, or
 // held it, this is not done.
-Changed release_run(Call *call, const PendingRow *row, Wait wait);
+Changed release_run(Call *call, PendingRow *row, Wait wait);
 
 // Whether its end as a dead letter blocks its key.
 bool blocks_key(Call *call, const PendingRow *row, bool died);

@@ -134,7 +134,7 @@ has_its_turn(TryReport *report, PendingRow *row, HeldBack held_back, bool raise)
 
 // What was leased behind it, unless the key goes on. A release names what it gives back.
 Changed
-give_back_run(Call *call, const TryReport *report, const PendingRow *row, const core::Transition &transition)
+give_back_run(Call *call, const TryReport *report, PendingRow *row, const core::Transition &transition)
 {
 	if (report->is_release ||
 		(transition.to != core::State::pending && !blocks_key(call, row, transition.record == core::Record::failed)))

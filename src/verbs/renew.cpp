@@ -158,7 +158,7 @@ count_releases(Call *call, Items *items, const text *worker, int64 delay_us)
 void
 release_behind(Call *call, const core::Uuid &id)
 {
-	const PendingRow *row;
+	PendingRow *row;
 	Changed changed;
 
 	do
@@ -178,6 +178,8 @@ release_behind(Call *call, const core::Uuid &id)
 void
 release_runs(Call *call, const Items *items)
 {
+	// What this command has changed can be held only by the next one.
+	CommandCounterIncrement();
 	for (int i = 0; i < items->ids.count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();

@@ -197,6 +197,17 @@ $node->safe_psql('postgres', 'SELECT settled()');
 $producer->query_safe('COMMIT');
 then_comes('3', 'the last one is cancelled, and another one enqueued');
 
+# A repair has found the lost lease of the head, and another worker takes the run over before it goes on.
+begin_key(2, 'f', 2);
+$node->safe_psql('postgres', "UPDATE outbox.pending SET lease_expires_at = clock_timestamp() WHERE partition_key = '$key'");
+stop($settler, 'repair_of_w', 'SELECT count(*) FROM outbox.repair_expired_leases()');
+is($node->safe_psql('postgres', "SELECT string_agg(sequence_id::text, ' ') FROM outbox.claim('v', 2, queues => ARRAY['f'])"),
+	'1 2', 'a claim takes over a run whose lost lease a repair has found');
+is(go_on($settler, 'repair_of_w'), '0', '... which the repair leaves alone');
+is( $node->safe_psql('postgres', "SELECT string_agg(claimed_by, ' ') FROM outbox.pending WHERE partition_key = '$key'"),
+	'v v', '... with what is leased behind it');
+then_comes('1 2', '... and it is taken over once more');
+
 # An index scan has read the entry of the next one, whose row moves before it is read: the one behind
 # that must not be taken for the next.
 begin_key(3, 'f', 2);
