@@ -266,6 +266,9 @@ complete_from_totals(Held *held, QueueSlot *slot)
 	held->waiting = held->all_held_back ? held->waiting : Max(kept(slot, Kept::waiting), held->waiting);
 	if (held->all_due && held->all_later)
 		return;
+	// Of all leases those that are not among the later rows have expired.
+	if (held->all_later && held->all_held_back)
+		held->expired = Max(leased - held->leased, held->expired);
 	if (!held->all_later)
 	{
 		int64 rest;
