@@ -108,6 +108,11 @@ CREATE TABLE outbox.queues (
 	validator_owner text COLLATE "C",
 	payload_kind text COLLATE "C" NOT NULL DEFAULT 'object',
 	max_releases integer,
+	rate_limit double precision,
+	rate_burst integer,
+	max_in_flight_per_key integer,
+	fair_by text COLLATE "C",
+	priority_aging interval,
 	CONSTRAINT queues_pkey PRIMARY KEY (queue),
 	CONSTRAINT queues_name_length CHECK (pg_catalog.octet_length(queue) BETWEEN 1 AND 63),
 	CONSTRAINT queues_max_attempts CHECK (max_attempts >= 1),
@@ -120,7 +125,12 @@ CREATE TABLE outbox.queues (
 	CONSTRAINT queues_validator CHECK (validator <> '' AND (validator IS NULL) = (validator_owner IS NULL)),
 	CONSTRAINT queues_payload_kind CHECK (payload_kind IN ('object', 'any')),
 	CONSTRAINT queues_max_releases CHECK (max_releases >= 0),
-	CONSTRAINT queues_max_in_flight CHECK (max_in_flight >= 1)
+	CONSTRAINT queues_max_in_flight CHECK (max_in_flight >= 1),
+	CONSTRAINT queues_rate_limit CHECK (rate_limit > 0 AND rate_limit < 'Infinity'),
+	CONSTRAINT queues_rate_burst CHECK (rate_burst >= 1),
+	CONSTRAINT queues_max_in_flight_per_key CHECK (max_in_flight_per_key >= 1),
+	CONSTRAINT queues_fair_by CHECK (fair_by IN ('partition_key')),
+	CONSTRAINT queues_priority_aging CHECK (priority_aging > interval '0')
 );
 COMMENT ON TABLE outbox.queues IS 'The queues and their policies. Changed by create_queue, alter_queue, drop_queue, pause and resume.';
 COMMENT ON COLUMN outbox.queues.queue IS 'name, 1 to 63 bytes; names that differ in case are different queues';
@@ -139,6 +149,11 @@ COMMENT ON COLUMN outbox.queues.created_at IS 'when the queue was made';
 COMMENT ON COLUMN outbox.queues.validator_owner IS 'the role that owned the validator when it was set; it does not run for another owner';
 COMMENT ON COLUMN outbox.queues.payload_kind IS 'object: a JSON string that holds a JSON object is refused as encoded twice; any: it is accepted';
 COMMENT ON COLUMN outbox.queues.max_releases IS 'how often a message may be released without a try; each further release counts as a try; NULL = no ceiling';
+COMMENT ON COLUMN outbox.queues.rate_limit IS 'how many of its messages may be leased in a second, on average; NULL = no limit';
+COMMENT ON COLUMN outbox.queues.rate_burst IS 'how many messages rate_limit allows at once after a pause; NULL = those of one second, at least 1';
+COMMENT ON COLUMN outbox.queues.max_in_flight_per_key IS 'how many messages of one partition_key may be leased at a time; NULL = no limit';
+COMMENT ON COLUMN outbox.queues.fair_by IS 'partition_key: claims take messages of each key in turn; NULL = oldest due first within priority';
+COMMENT ON COLUMN outbox.queues.priority_aging IS 'a message that waits so long is claimed as one of the next higher priority; NULL = priorities are strict';
 COMMENT ON CONSTRAINT queues_pkey ON outbox.queues IS 'one row for each queue';
 COMMENT ON INDEX outbox.queues_pkey IS 'one row for each queue';
 COMMENT ON CONSTRAINT queues_name_length ON outbox.queues IS 'a queue name is a NOTIFY payload too';
@@ -153,6 +168,11 @@ COMMENT ON CONSTRAINT queues_validator ON outbox.queues IS 'none is NULL; one ha
 COMMENT ON CONSTRAINT queues_payload_kind ON outbox.queues IS 'the kinds this version knows';
 COMMENT ON CONSTRAINT queues_max_releases ON outbox.queues IS 'with 0 each release counts as a try';
 COMMENT ON CONSTRAINT queues_max_in_flight ON outbox.queues IS 'a queue whose messages are never leased is paused instead';
+COMMENT ON CONSTRAINT queues_rate_limit ON outbox.queues IS 'a queue whose messages are never leased is paused instead';
+COMMENT ON CONSTRAINT queues_rate_burst ON outbox.queues IS 'at least one message is leased at once';
+COMMENT ON CONSTRAINT queues_max_in_flight_per_key ON outbox.queues IS 'each key may have a message leased';
+COMMENT ON CONSTRAINT queues_fair_by ON outbox.queues IS 'the choices this version knows';
+COMMENT ON CONSTRAINT queues_priority_aging ON outbox.queues IS 'a priority takes longer than zero to rise';
 
 CREATE TRIGGER merge_queue BEFORE INSERT ON outbox.queues
 	FOR EACH ROW EXECUTE FUNCTION outbox.merge_queue();
@@ -658,20 +678,22 @@ CREATE FUNCTION outbox.create_queue(queue text, max_attempts integer DEFAULT 20,
 	backoff_base interval DEFAULT '1 second', backoff_cap interval DEFAULT '15 minutes', backoff_jitter real DEFAULT 0.2,
 	repair_delay interval DEFAULT '1 second', ordering text DEFAULT 'none', on_dead_head text DEFAULT 'continue',
 	validator text DEFAULT NULL, paused boolean DEFAULT false, max_in_flight integer DEFAULT NULL, payload_kind text DEFAULT 'object',
-	max_releases integer DEFAULT NULL)
+	max_releases integer DEFAULT NULL, rate_limit double precision DEFAULT NULL, rate_burst integer DEFAULT NULL,
+	max_in_flight_per_key integer DEFAULT NULL, fair_by text DEFAULT NULL, priority_aging interval DEFAULT NULL)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_create_queue';
 COMMENT ON FUNCTION outbox.create_queue IS
-$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts, max_releases, max_in_flight: NULL = no limit. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each enqueue into the queue, but not a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again.
+$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts, max_releases, max_in_flight, rate_limit, max_in_flight_per_key: NULL = no limit. rate_burst: NULL = the messages of one second, at least 1; without rate_limit it has no effect. fair_by: NULL or the empty string = not fair. priority_aging: NULL or 0 = priorities are strict. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each enqueue into the queue, but not a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again.
 Errors: 42710 it exists; 22004 and 22023 bad arguments; 42883 and 42501 a validator that does not exist, or that the caller does not own. Locks and cost: one row.$$;
 
 CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, lease interval DEFAULT NULL,
 	backoff_base interval DEFAULT NULL, backoff_cap interval DEFAULT NULL, backoff_jitter real DEFAULT NULL,
 	repair_delay interval DEFAULT NULL, ordering text DEFAULT NULL, on_dead_head text DEFAULT NULL,
 	validator text DEFAULT NULL, paused boolean DEFAULT NULL, max_in_flight integer DEFAULT -1, payload_kind text DEFAULT NULL,
-	max_releases integer DEFAULT -1)
+	max_releases integer DEFAULT -1, rate_limit double precision DEFAULT -1, rate_burst integer DEFAULT -1,
+	max_in_flight_per_key integer DEFAULT -1, fair_by text DEFAULT NULL, priority_aging interval DEFAULT NULL)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_alter_queue';
 COMMENT ON FUNCTION outbox.alter_queue IS
-$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts, max_releases, max_in_flight: -1 keeps, NULL = no limit. validator: the empty string removes it. ordering: to and from fifo only while the queue holds no pending message, committed or not yet. on_dead_head: keys that are blocked stay so.
+$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts, max_releases, max_in_flight, rate_limit, rate_burst, max_in_flight_per_key: -1 keeps, NULL = no limit or the default. validator, fair_by: the empty string removes it. priority_aging: 0 removes it. ordering: to and from fifo only while the queue holds no pending message, committed or not yet. on_dead_head: keys that are blocked stay so.
 Errors: P7004 unknown queue; 55006 ordering while messages are pending; 22004, 22023, 42883 and 42501 as create_queue. Locks: waits for another change of the same queue. Cost: one row.$$;
 
 CREATE FUNCTION outbox.drop_queue(queue text)

@@ -24,7 +24,15 @@ decode(Table *table, TupleTableSlot *slot)
 {
 	Queue *queue = static_cast<Queue *>(palloc0(sizeof(Queue)));
 	bool isnull;
-	Datum max_attempts = table->get(slot, queues_col::max_attempts, &isnull);
+	auto number = [&](int column, int none) {
+		Datum value = table->get(slot, column, &isnull);
+
+		return isnull ? none : DatumGetInt32(value);
+	};
+	auto given = [&](int column) {
+		table->get(slot, column, &isnull);
+		return !isnull;
+	};
 	auto us = [&](int column) {
 		return interval_us(DatumGetIntervalP(table->get(slot, column, &isnull)), table->shape->columns[column].name);
 	};
@@ -35,12 +43,15 @@ decode(Table *table, TupleTableSlot *slot)
 		return VARSIZE_ANY_EXHDR(setting) == length && memcmp(VARDATA_ANY(setting), value, length) == 0;
 	};
 
-	queue->max_attempts = isnull ? 0 : DatumGetInt32(max_attempts);
-	queue->max_releases = DatumGetInt32(table->get(slot, queues_col::max_releases, &isnull));
-	if (isnull)
-		queue->max_releases = -1;
-	queue->max_in_flight = DatumGetInt32(table->get(slot, queues_col::max_in_flight, &isnull));
-	queue->max_in_flight = isnull ? 0 : queue->max_in_flight;
+	queue->max_attempts = number(queues_col::max_attempts, 0);
+	queue->max_releases = number(queues_col::max_releases, -1);
+	queue->max_in_flight = number(queues_col::max_in_flight, 0);
+	queue->rate_limit = DatumGetFloat8(table->get(slot, queues_col::rate_limit, &isnull));
+	queue->rate_limit = isnull ? 0 : queue->rate_limit;
+	queue->rate_burst = number(queues_col::rate_burst, 0);
+	queue->max_in_flight_per_key = number(queues_col::max_in_flight_per_key, 0);
+	queue->fair = given(queues_col::fair_by) || queue->max_in_flight_per_key > 0;
+	queue->priority_aging_us = given(queues_col::priority_aging) ? us(queues_col::priority_aging) : 0;
 	queue->name = DatumGetTextPCopy(table->get(slot, queues_col::queue, &isnull));
 	queue->lease_us = us(queues_col::lease);
 	queue->backoff_base_us = us(queues_col::backoff_base);

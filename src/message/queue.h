@@ -18,9 +18,14 @@ struct Queue {
 	text *name;
 	text *validator; // nullptr = none
 	text *validator_owner;
-	int max_attempts;  // 0 = no ceiling
-	int max_releases;  // -1 = no ceiling
-	int max_in_flight; // 0 = no limit
+	int max_attempts;          // 0 = no ceiling
+	int max_releases;          // -1 = no ceiling
+	int max_in_flight;         // 0 = no limit
+	double rate_limit;         // messages a second; 0 = no limit
+	int rate_burst;            // 0 = those of one second
+	int max_in_flight_per_key; // 0 = no limit
+	bool fair;                 // claims go by key: fair_by, or a limit of each key
+	int64 priority_aging_us;   // 0 = none
 	int64 lease_us;
 	int64 backoff_base_us;
 	int64 backoff_cap_us;

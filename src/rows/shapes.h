@@ -23,7 +23,12 @@ enum {
 	created_at,
 	validator_owner,
 	payload_kind,
-	max_releases
+	max_releases,
+	rate_limit,
+	rate_burst,
+	max_in_flight_per_key,
+	fair_by,
+	priority_aging
 };
 }
 namespace messages_col {

@@ -95,21 +95,83 @@ check_setting(int column, Datum value)
 	}
 }
 
+// NULL means none. False: the setting stays, or is none.
+bool
+is_given(FunctionCallInfo fcinfo, int column, Table *table, TupleTableSlot *row, bool keeps)
+{
+	bool none = PG_ARGISNULL(argument_of(column));
+
+	if (none)
+		set_null(table, row, column);
+	return !none && !keeps;
+}
+
 // A ceiling of at least `least`. NULL means none.
 void
 put_ceiling(FunctionCallInfo fcinfo, int column, int least, Table *table, TupleTableSlot *row, bool keep_absent)
 {
 	int argument = argument_of(column);
 
-	if (PG_ARGISNULL(argument))
-	{
-		set_null(table, row, column);
-		return;
-	}
-	if (keep_absent && PG_GETARG_INT32(argument) == keep)
+	if (!is_given(fcinfo, column, table, row, keep_absent && PG_GETARG_INT32(argument) == keep))
 		return;
 	check_at_least(PG_GETARG_INT32(argument), least, queues_shape.columns[column].name);
 	set(table, row, column, PG_GETARG_DATUM(argument));
+}
+
+void
+put_rate(FunctionCallInfo fcinfo, Table *table, TupleTableSlot *row, bool keep_absent)
+{
+	double rate = PG_GETARG_FLOAT8(argument_of(queues_col::rate_limit));
+
+	if (!is_given(fcinfo, queues_col::rate_limit, table, row, keep_absent && rate == keep))
+		return;
+	if (!(rate > 0) || std::isinf(rate))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("rate_limit must be greater than zero and finite, not %g", rate)));
+	set(table, row, queues_col::rate_limit, Float8GetDatum(rate));
+}
+
+// NULL keeps it, the empty string removes it.
+void
+put_fair_by(FunctionCallInfo fcinfo, Table *table, TupleTableSlot *row, bool keep_absent)
+{
+	const text *by = optional_text(fcinfo, argument_of(queues_col::fair_by));
+	bool none = by == nullptr || VARSIZE_ANY_EXHDR(by) == 0;
+
+	if (by == nullptr && keep_absent)
+		return;
+	if (!none)
+		check_choice(PointerGetDatum(by), "fair_by", {"partition_key"});
+	set_text(table, row, queues_col::fair_by, none ? nullptr : by);
+}
+
+// NULL keeps it, 0 removes it.
+void
+put_aging(FunctionCallInfo fcinfo, Table *table, TupleTableSlot *row, bool keep_absent)
+{
+	int argument = argument_of(queues_col::priority_aging);
+
+	if (PG_ARGISNULL(argument) && keep_absent)
+		return;
+	if (PG_ARGISNULL(argument) || nonnegative_interval_us(PG_GETARG_INTERVAL_P(argument), "priority_aging") == 0)
+		set_null(table, row, queues_col::priority_aging);
+	else
+		set(table, row, queues_col::priority_aging, PG_GETARG_DATUM(argument));
+}
+
+// Each line goes with what makes the setting work.
+void
+refuse_unsupported(Table *table, TupleTableSlot *row)
+{
+	for (int column : {queues_col::max_in_flight_per_key, queues_col::fair_by, queues_col::priority_aging})
+	{
+		bool isnull;
+
+		table->get(row, column, &isnull);
+		if (!isnull)
+			ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+							errmsg("%s is not supported yet", queues_shape.columns[column].name)));
+	}
 }
 
 // The owner of the validator; nullptr if none is given. Call it before begin_call(), as the caller.
@@ -149,7 +211,12 @@ put_settings(FunctionCallInfo fcinfo, const text *owner, Table *table, TupleTabl
 		set(table, row, column, PG_GETARG_DATUM(argument));
 	}
 	put_validator(fcinfo, owner, table, row, keep_absent);
-	put_ceiling(fcinfo, queues_col::max_in_flight, 1, table, row, keep_absent);
+	for (int column : {queues_col::max_in_flight, queues_col::rate_burst, queues_col::max_in_flight_per_key})
+		put_ceiling(fcinfo, column, 1, table, row, keep_absent);
+	put_rate(fcinfo, table, row, keep_absent);
+	put_fair_by(fcinfo, table, row, keep_absent);
+	put_aging(fcinfo, table, row, keep_absent);
+	refuse_unsupported(table, row);
 }
 
 bool

@@ -85,7 +85,7 @@ SELECT is(pg_temp.result('repair_expired_leases'),
 CREATE FUNCTION pg_temp.settings(kept text) RETURNS text LANGUAGE sql AS $$
 	SELECT 'queue text, ' || string_agg(format('%s %s DEFAULT %s', attname, t.type, CASE
 			WHEN kept IS NULL THEN coalesce(pg_get_expr(adbin, adrelid), 'NULL::' || t.type)
-			WHEN attname IN ('max_attempts', 'max_releases', 'max_in_flight') THEN kept
+			WHEN attname IN ('max_attempts', 'max_releases', 'max_in_flight', 'rate_limit', 'rate_burst', 'max_in_flight_per_key') THEN kept
 			ELSE 'NULL::' || t.type END), ', ' ORDER BY attnum)
 	FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum, LATERAL (SELECT format_type(atttypid, atttypmod)) t(type)
 	WHERE attrelid = 'outbox.queues'::regclass AND attnum > 0 AND NOT attisdropped AND attname NOT IN ('queue', 'created_at', 'validator_owner')

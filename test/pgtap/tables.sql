@@ -40,7 +40,12 @@ SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.queues')$$, $$VALUES
 	('created_at', 'timestamp with time zone', true, 'clock_timestamp()'),
 	('validator_owner', 'text', false, NULL),
 	('payload_kind', 'text', true, '''object''::text'),
-	('max_releases', 'integer', false, NULL)$$, 'columns of queues');
+	('max_releases', 'integer', false, NULL),
+	('rate_limit', 'double precision', false, NULL),
+	('rate_burst', 'integer', false, NULL),
+	('max_in_flight_per_key', 'integer', false, NULL),
+	('fair_by', 'text', false, NULL),
+	('priority_aging', 'interval', false, NULL)$$, 'columns of queues');
 PREPARE messages_columns AS VALUES
 	('outbox_id', 'uuid', true, NULL),
 	('queue', 'text', true, NULL),
@@ -184,16 +189,21 @@ CREATE FUNCTION pg_temp.indexes(relation regclass) RETURNS TABLE (name text, def
 $$;
 SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.queues')$$, $$VALUES
 	('queues_backoff', 'CHECK (((backoff_base >= ''00:00:00''::interval) AND (backoff_cap >= ''00:00:00''::interval)))'),
+	('queues_fair_by', 'CHECK ((fair_by = ''partition_key''::text))'),
 	('queues_jitter', 'CHECK (((backoff_jitter >= (0)::double precision) AND (backoff_jitter <= (1)::double precision)))'),
 	('queues_lease', 'CHECK ((lease > ''00:00:00''::interval))'),
 	('queues_max_attempts', 'CHECK ((max_attempts >= 1))'),
 	('queues_max_in_flight', 'CHECK ((max_in_flight >= 1))'),
+	('queues_max_in_flight_per_key', 'CHECK ((max_in_flight_per_key >= 1))'),
 	('queues_max_releases', 'CHECK ((max_releases >= 0))'),
 	('queues_name_length', 'CHECK (((octet_length(queue) >= 1) AND (octet_length(queue) <= 63)))'),
 	('queues_on_dead_head', 'CHECK ((on_dead_head = ANY (ARRAY[''continue''::text, ''block''::text])))'),
 	('queues_ordering', 'CHECK ((ordering = ANY (ARRAY[''none''::text, ''numbered''::text, ''fifo''::text])))'),
 	('queues_payload_kind', 'CHECK ((payload_kind = ANY (ARRAY[''object''::text, ''any''::text])))'),
 	('queues_pkey', 'PRIMARY KEY (queue)'),
+	('queues_priority_aging', 'CHECK ((priority_aging > ''00:00:00''::interval))'),
+	('queues_rate_burst', 'CHECK ((rate_burst >= 1))'),
+	('queues_rate_limit', 'CHECK (((rate_limit > (0)::double precision) AND (rate_limit < ''Infinity''::double precision)))'),
 	('queues_repair_delay', 'CHECK ((repair_delay >= ''00:00:00''::interval))'),
 	('queues_validator', 'CHECK (((validator <> ''''::text) AND ((validator IS NULL) = (validator_owner IS NULL))))')$$, 'constraints of queues');
 SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.messages_default')$$, $$VALUES

@@ -5,15 +5,16 @@
 \set fresh :testdir /sql/fresh.inc
 \i :fresh
 
-SELECT queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering, on_dead_head, validator, paused, max_in_flight, payload_kind, max_releases, created_at <= clock_timestamp() AS made
+SELECT queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering, on_dead_head, validator, paused, max_in_flight, payload_kind, max_releases, rate_limit, rate_burst, max_in_flight_per_key, fair_by, priority_aging, created_at <= clock_timestamp() AS made
 FROM outbox.queues;
 
 -- Defaults are those of the table; every setting arrives, by position and by name.
 SELECT outbox.create_queue('plain');
-SELECT outbox.create_queue('all', 5, '1 min', '2 s', '3 h', 0.25, '4 s', 'numbered', 'continue', NULL, true, NULL, 'any', 6);
+SELECT outbox.create_queue('all', 5, '1 min', '2 s', '3 h', 0.25, '4 s', 'numbered', 'continue', NULL, true, NULL, 'any', 6, 2.5, 10, NULL, NULL, NULL);
 SELECT outbox.create_queue(queue => 'named', max_attempts => NULL, lease => '1 min', backoff_base => '2 s', backoff_cap => '3 h', backoff_jitter => 1,
-	repair_delay => '0', ordering => 'none', on_dead_head => 'continue', validator => NULL, paused => false, max_in_flight => NULL, payload_kind => 'any', max_releases => 0);
-CREATE VIEW t.queues AS SELECT queue, max_attempts, lease, backoff_base AS base, backoff_cap AS cap, backoff_jitter AS jitter, repair_delay, ordering, on_dead_head, validator, paused, max_in_flight, payload_kind AS kind, max_releases AS releases
+	repair_delay => '0', ordering => 'none', on_dead_head => 'continue', validator => NULL, paused => false, max_in_flight => NULL, payload_kind => 'any', max_releases => 0, rate_limit => 0.5, rate_burst => NULL, max_in_flight_per_key => NULL, fair_by => NULL, priority_aging => NULL);
+CREATE VIEW t.queues AS SELECT queue, max_attempts, lease, backoff_base AS base, backoff_cap AS cap, backoff_jitter AS jitter, repair_delay, ordering, on_dead_head, validator, paused, max_in_flight, payload_kind AS kind, max_releases AS releases,
+	rate_limit AS rate, rate_burst AS burst, max_in_flight_per_key AS per_key, fair_by, priority_aging AS aging
 FROM outbox.queues ORDER BY queue;
 SELECT * FROM t.queues;
 SELECT a = b AS same_as_default FROM
@@ -28,11 +29,12 @@ SELECT outbox.create_queue('default');
 SELECT queue, max_attempts, paused FROM outbox.queues WHERE queue IN ('all', 'default') ORDER BY 1;
 
 -- alter: what is given changes, the rest stays; max_attempts and max_releases have a value
--- that keeps them, because NULL says no ceiling.
+-- that keeps them, because NULL says no ceiling, as the limits have; fair_by and
+-- priority_aging have a value that removes them.
 SELECT outbox.alter_queue('plain', lease => '7 s');
 SELECT outbox.alter_queue('all', NULL);
-SELECT outbox.alter_queue('all', max_releases => NULL);
-SELECT outbox.alter_queue('named', max_attempts => 3, backoff_jitter => 0, paused => true, ordering => 'numbered', repair_delay => '9 s', backoff_base => '0', backoff_cap => '0', on_dead_head => 'continue', payload_kind => 'object', max_releases => 4);
+SELECT outbox.alter_queue('all', max_releases => NULL, rate_burst => NULL, max_in_flight_per_key => NULL, fair_by => '', priority_aging => '0');
+SELECT outbox.alter_queue('named', max_attempts => 3, backoff_jitter => 0, paused => true, ordering => 'numbered', repair_delay => '9 s', backoff_base => '0', backoff_cap => '0', on_dead_head => 'continue', payload_kind => 'object', max_releases => 4, rate_limit => NULL, rate_burst => 3);
 SELECT outbox.alter_queue('default');
 SELECT * FROM t.queues;
 SELECT outbox.alter_queue('nowhere', lease => '1 s');
@@ -129,10 +131,24 @@ SELECT t.try(replace(s, 'F(', f)) FROM (VALUES ($$outbox.create_queue('bad', $$)
 	(17, $$SELECT F(on_dead_head => 'stop')$$),
 	(18, $$SELECT F(validator => 'public.f')$$),
 	(20, $$SELECT F(max_in_flight => 0)$$),
-	(21, $$SELECT F(max_releases => -2)$$)) v(n, s) ORDER BY f DESC, n;
+	(21, $$SELECT F(max_releases => -2)$$),
+	(22, $$SELECT F(rate_limit => 0)$$),
+	(23, $$SELECT F(rate_limit => -2)$$),
+	(24, $$SELECT F(rate_limit => 'NaN')$$),
+	(25, $$SELECT F(rate_limit => 'infinity')$$),
+	(26, $$SELECT F(rate_burst => 0)$$),
+	(27, $$SELECT F(max_in_flight_per_key => 0)$$),
+	(28, $$SELECT F(fair_by => 'event_type')$$),
+	(29, $$SELECT F(priority_aging => '-1 s')$$),
+	(30, $$SELECT F(priority_aging => '178000000 years')$$),
+	(31, $$SELECT F(max_in_flight_per_key => 1)$$),
+	(32, $$SELECT F(fair_by => 'partition_key')$$),
+	(33, $$SELECT F(priority_aging => '1 min')$$)) v(n, s) ORDER BY f DESC, n;
 SELECT t.try(s) FROM (VALUES
 	($$SELECT outbox.create_queue('bad', max_attempts => -1)$$),
 	($$SELECT outbox.create_queue('bad', max_releases => -1)$$),
+	($$SELECT outbox.create_queue('bad', rate_limit => -1)$$),
+	($$SELECT outbox.create_queue('bad', rate_burst => -1)$$),
 	($$SELECT outbox.create_queue('bad', lease => NULL)$$),
 	($$SELECT outbox.create_queue('bad', backoff_base => NULL)$$),
 	($$SELECT outbox.create_queue('bad', backoff_cap => NULL)$$),
