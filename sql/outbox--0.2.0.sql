@@ -581,15 +581,15 @@ Locks and cost: as enqueue, and one index entry more.$$;
 ---------------------------------------------------------------- worker
 
 CREATE FUNCTION outbox.claim(worker_id text, batch_size integer DEFAULT 10, lease interval DEFAULT NULL,
-	queues text[] DEFAULT NULL, wait interval DEFAULT '0')
+	queues text[] DEFAULT NULL, wait interval DEFAULT '0', queue_weights integer[] DEFAULT NULL)
 RETURNS TABLE (outbox_id uuid, queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text,
 	partition_key text, sequence_id bigint, idempotency_key text, routing_key text, priority integer,
 	payload jsonb, headers jsonb, attempt_count integer, max_attempts integer, created_at timestamptz,
 	lease_token uuid, lease_expires_at timestamptz, payload_bytes bytea, content_type text)
 LANGUAGE c VOLATILE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_claim';
-COMMENT ON FUNCTION outbox.claim(text, integer, interval, text[], interval) IS
-$$Leases at most batch_size due messages to worker_id, each under a fresh token, oldest due first within priority within a queue; queues are served in the order given.
-worker_id: the name of the worker, 1 to 512 bytes. batch_size: at least 1. lease: how long, from now by the wall clock; NULL = each queue's. queues: the queues to look in, at least one; NULL = {default}. wait: how long to wait, at most, until there is something to lease; '0' = not at all.
+COMMENT ON FUNCTION outbox.claim(text, integer, interval, text[], interval, integer[]) IS
+$$Leases at most batch_size due messages to worker_id, each under a fresh token, oldest due first within priority within a queue; queues are served in the order given, or by shares.
+worker_id: the name of the worker, 1 to 512 bytes. batch_size: at least 1. lease: how long, from now by the wall clock; NULL = each queue's. queues: the queues to look in, at least one; NULL = {default}. wait: how long to wait, at most, until there is something to lease; '0' = not at all. queue_weights: the shares of the queues in batch_size, one number of at least 1 for each element of queues; each queue gets its proportion, rounded by chance, and what a queue does not have is shared by the others; NULL = all of the first queue, then the next.
 Each row that the function returns is leased, also one that the calling query drops (WHERE, LIMIT, a join). An expired lease is first recorded in the ledger (ZOMBIE_REQUEUE, or FAILED at the ceiling, which ends the message), then the message is leased again. A message with a ceiling below its attempts ends as FAILED / RETRIES_EXHAUSTED.
 Errors: P7004 unknown queue; 22004 and 22023 bad arguments; 25001 wait above 0 in an isolation level above READ COMMITTED.
 Locks: the rows it leases, until the end of the transaction; never waits for a row. Takes no predicate locks.
@@ -631,7 +631,7 @@ Cost: linear in the items.$$;
 CREATE FUNCTION outbox.complete_and_claim(worker_id text, outbox_ids uuid[], lease_tokens uuid[], states outbox.attempt_state[],
 	refs text[] DEFAULT NULL, response_codes text[] DEFAULT NULL, error_codes text[] DEFAULT NULL, error_messages text[] DEFAULT NULL,
 	latencies_ms integer[] DEFAULT NULL, retry_delays interval[] DEFAULT NULL,
-	batch_size integer DEFAULT 10, lease interval DEFAULT NULL, queues text[] DEFAULT NULL)
+	batch_size integer DEFAULT 10, lease interval DEFAULT NULL, queues text[] DEFAULT NULL, queue_weights integer[] DEFAULT NULL)
 RETURNS TABLE (kind text, outbox_id uuid,
 	attempt_no integer, recorded outbox.attempt_state, next_attempt_at timestamptz, error text,
 	queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text,
@@ -639,9 +639,9 @@ RETURNS TABLE (kind text, outbox_id uuid,
 	payload jsonb, headers jsonb, attempt_count integer, max_attempts integer, created_at timestamptz,
 	lease_token uuid, lease_expires_at timestamptz, payload_bytes bytea, content_type text)
 LANGUAGE c VOLATILE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_complete_and_claim';
-COMMENT ON FUNCTION outbox.complete_and_claim(text, uuid[], uuid[], outbox.attempt_state[], text[], text[], text[], text[], integer[], interval[], integer, interval, text[]) IS
+COMMENT ON FUNCTION outbox.complete_and_claim(text, uuid[], uuid[], outbox.attempt_state[], text[], text[], text[], text[], integer[], interval[], integer, interval, text[], integer[]) IS
 $$Reports a batch of attempts and then leases the next batch: complete_batch and claim in one statement, one round trip and one commit.
-worker_id: who reports and claims. outbox_ids to retry_delays: as in complete_batch; empty arrays report nothing. batch_size, lease, queues: as in claim; it never waits for work.
+worker_id: who reports and claims. outbox_ids to retry_delays: as in complete_batch; empty arrays report nothing. batch_size, lease, queues, queue_weights: as in claim; it never waits for work.
 kind: completed, a row for each item in input order, with attempt_no, recorded, next_attempt_at and error as complete_batch has them; then claimed, a row for each lease, with the columns of claim. A message that this call reschedules without delay is due, and may be among the claimed.
 Errors of the whole, before anything is written: P7004 unknown queue; 22004 and 22023 bad arguments.
 Locks: as complete_batch, then as claim. Cost: that of both, less a call, a commit and the opening of the tables.$$;
@@ -1471,10 +1471,10 @@ TO outbox_ingest;
 
 GRANT EXECUTE ON FUNCTION
 	outbox.enqueue_and_claim,
-	outbox.claim(text, integer, interval, text[], interval),
+	outbox.claim(text, integer, interval, text[], interval, integer[]),
 	outbox.complete(uuid, uuid, text, outbox.attempt_state, text, text, text, text, integer, interval),
 	outbox.complete_batch(text, uuid[], uuid[], outbox.attempt_state[], text[], text[], text[], text[], integer[], interval[]),
-	outbox.complete_and_claim(text, uuid[], uuid[], outbox.attempt_state[], text[], text[], text[], text[], integer[], interval[], integer, interval, text[]),
+	outbox.complete_and_claim(text, uuid[], uuid[], outbox.attempt_state[], text[], text[], text[], text[], integer[], interval[], integer, interval, text[], integer[]),
 	outbox.renew(text, uuid[], uuid[], interval),
 	outbox.release(text, uuid[], uuid[], interval),
 	outbox.repair_expired_leases(integer, text, text[])

@@ -14,7 +14,8 @@ struct Claim {
 	FunctionCallInfo fcinfo; // its result
 	PutRow put;
 	text *worker;
-	const List *queues; // their names
+	const List *queues;   // their names
+	const int32 *weights; // of each, or nullptr: in order
 	int wanted;
 	int most; // of the queue in hand, and those before it
 	int taken;

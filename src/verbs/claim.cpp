@@ -9,11 +9,13 @@
 // Shape: a claim works in chunks. It gathers candidates from the due index (due.h), lets the scan
 // rest, because the next step may wait for locks on leaves, and then changes the rows. The memory of
 // a chunk is freed before the next one. Tables and scans live longer, so they are not made or moved
-// in it.
+// in it. With weights the queues are gone through in rounds: what a queue cannot give of its share is
+// shared by the others in the next one.
 
 #include "verbs/claim.h"
 
 #include "server/client.h"
+#include "core/shares.h"
 #include "message/grant.h"
 #include "server/random.h"
 #include "rows/batch.h"
@@ -356,9 +358,8 @@ extend_runs(Call *call, Claim *claim, Runs *runs, const Queue *queue)
 
 // Expired leases count. Where no background worker repairs them, a claim does that finds the limit reached.
 Grant
-grant_from(Call *call, const Claim *claim, const Queue *queue)
+grant_from(Call *call, const Claim *claim, const Queue *queue, int wanted)
 {
-	int wanted = claim->wanted - claim->taken;
 	Grant grant = begin_grant(call, queue, wanted);
 	RepairScan scan = {};
 
@@ -374,13 +375,20 @@ grant_from(Call *call, const Claim *claim, const Queue *queue)
 	return begin_grant(call, queue, wanted);
 }
 
+// A queue of the claim.
+struct Source {
+	const Queue *queue;
+	Runs runs; // of the heads that this claim has taken
+};
+
 void
-claim_from(Call *call, Claim *claim, const Queue *queue)
+claim_from(Call *call, Claim *claim, Source *source, int wanted)
 {
+	const Queue *queue = source->queue;
+	Runs *runs = &source->runs;
 	int taken_before = claim->taken;
-	Grant grant = grant_from(call, claim, queue);
+	Grant grant = grant_from(call, claim, queue, wanted);
 	Gathered gathered = {};
-	Runs runs = {};
 	DueScan scan;
 
 	claim->most = claim->taken + grant.count;
@@ -396,15 +404,79 @@ claim_from(Call *call, Claim *claim, const Queue *queue)
 		check_client_after_wait();
 		take_and_answer(call, claim, gathered.candidates, count, queue);
 		if (queue->fifo)
-			begin_runs(&runs, gathered.candidates, count, queue);
+			begin_runs(runs, gathered.candidates, count, queue);
 	}
 	end_due_scan(&scan);
-	if (runs.count > 0 && claim->taken < claim->most)
-		extend_runs(call, claim, &runs, queue);
+	if (runs->count > 0 && claim->taken < claim->most)
+		extend_runs(call, claim, runs, queue);
 	MemoryContextDelete(claim->round);
 	end_grant(&grant);
 	note_count(queue->name, Counter::claimed, claim->taken - taken_before);
 	note_count(queue->name, Counter::claim_batches, claim->taken > taken_before);
+}
+
+// ---- several queues
+
+struct Sources {
+	Source *sources;
+	int32 *weights; // 0 = there is no more to get
+	int count;
+};
+
+// Those that exist and are not paused.
+Sources
+open_sources(Call *call, const Claim *claim)
+{
+	Size room = static_cast<Size>(list_length(claim->queues));
+	Sources result = {static_cast<Source *>(palloc(sizeof(Source) * room)),
+					  static_cast<int32 *>(palloc(sizeof(int32) * room)), 0};
+	ListCell *cell;
+
+	foreach (cell, claim->queues)
+	{
+		const Queue *queue = find_queue(call, static_cast<const text *>(lfirst(cell)));
+
+		if (queue == nullptr || queue->paused)
+			continue;
+		settle_some_marks(call, queue);
+		result.weights[result.count] = claim->weights != nullptr ? claim->weights[foreach_current_index(cell)] : 0;
+		result.sources[result.count++] = {queue, {}};
+	}
+	return result;
+}
+
+void
+claim_in_order(Call *call, Claim *claim, Sources *from)
+{
+	for (int i = 0; i < from->count && claim->taken < claim->wanted; i++)
+		claim_from(call, claim, &from->sources[i], claim->wanted - claim->taken);
+}
+
+// Each round gets all that is wanted, or finds a queue that has no more.
+void
+claim_by_weight(Call *call, Claim *claim, Sources *from)
+{
+	int32 *shares = static_cast<int32 *>(palloc(sizeof(int32) * static_cast<Size>(from->count)));
+	int left = from->count;
+
+	while (left > 0 && claim->taken < claim->wanted)
+	{
+		core::share_out(claim->wanted - claim->taken, from->weights, shares, from->count, random_bits());
+		for (int i = 0; i < from->count; i++)
+		{
+			int most = claim->taken + shares[i];
+
+			if (shares[i] == 0)
+				continue;
+			claim_from(call, claim, &from->sources[i], shares[i]);
+			if (claim->taken == most)
+				continue;
+			from->weights[i] = 0;
+			left--;
+		}
+		// What this command has changed can be leased only by the next one.
+		CommandCounterIncrement();
+	}
 }
 
 void
@@ -440,10 +512,39 @@ claim_waiting(Claim *claim, int64 us)
 	end_waiting();
 }
 
+// Of each of the names its weight where it comes first; nullptr if there are none.
+int32 *
+weights_argument(FunctionCallInfo fcinfo, int arg, int queues_arg, const List *names)
+{
+	ArrayArg weights = optional_array(fcinfo, arg, "queue_weights");
+	ArrayArg queues;
+	int32 *result;
+	int count = 0;
+
+	if (weights.items == nullptr)
+		return nullptr;
+	if (PG_ARGISNULL(queues_arg))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("queue_weights needs queues"),
+						errhint("Pass queues, one for each weight.")));
+	queues = required_array(fcinfo, queues_arg, "queues");
+	check_same_length(weights, queues.count, "queue_weights", "queues");
+	result = static_cast<int32 *>(palloc(sizeof(int32) * static_cast<Size>(list_length(names))));
+	for (int i = 0; i < weights.count; i++)
+	{
+		if (weights.nulls[i])
+			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("queue_weights must not contain null")));
+		check_at_least(DatumGetInt32(weights.items[i]), 1, "an element of queue_weights");
+		if (count < list_length(names) &&
+			equal(static_cast<const text *>(list_nth(names, count)), DatumGetTextPP(queues.items[i])))
+			result[count++] = DatumGetInt32(weights.items[i]);
+	}
+	return result;
+}
+
 } // namespace
 
 Claim
-claim_arguments(FunctionCallInfo fcinfo, int first)
+claim_arguments(FunctionCallInfo fcinfo, int first, int weights_arg)
 {
 	Claim claim = {};
 
@@ -459,6 +560,7 @@ claim_arguments(FunctionCallInfo fcinfo, int first)
 		later(GetCurrentTimestamp(), claim.lease_us, "lease");
 	}
 	claim.queues = queue_names_argument(fcinfo, first + 2, "default");
+	claim.weights = weights_argument(fcinfo, weights_arg, first + 2, claim.queues);
 	claim.snapshot = GetActiveSnapshot();
 	return claim;
 }
@@ -466,23 +568,13 @@ claim_arguments(FunctionCallInfo fcinfo, int first)
 void
 claim_due(Call *call, Claim *claim)
 {
-	ListCell *cell;
+	Sources sources = open_sources(call, claim);
 
-	foreach (cell, claim->queues)
-	{
-		const Queue *queue = find_queue(call, static_cast<const text *>(lfirst(cell)));
-
-		if (queue != nullptr && !queue->paused)
-			settle_some_marks(call, queue);
-	}
 	claim->leases_only = wrote_only_leases();
-	foreach (cell, claim->queues)
-	{
-		const Queue *queue = find_queue(call, static_cast<const text *>(lfirst(cell)));
-
-		if (queue != nullptr && !queue->paused && claim->taken < claim->wanted)
-			claim_from(call, claim, queue);
-	}
+	if (claim->weights != nullptr)
+		claim_by_weight(call, claim, &sources);
+	else
+		claim_in_order(call, claim, &sources);
 	if (claim->leases_only)
 		note_leases();
 	report_unrouted(&claim->unrouted, "leased");
@@ -490,7 +582,7 @@ claim_due(Call *call, Claim *claim)
 
 OUTBOX_FUNCTION(outbox_claim)
 {
-	Claim claim = claim_arguments(fcinfo, 1);
+	Claim claim = claim_arguments(fcinfo, 1, 5);
 	int64 wait_us = nonnegative_interval_us(DatumGetIntervalP(required_datum(fcinfo, 4, "wait")), "wait");
 
 	claim.put = put_result;

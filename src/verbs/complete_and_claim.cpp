@@ -58,7 +58,7 @@ put_claimed_half(FunctionCallInfo fcinfo, Datum *values, bool *nulls)
 OUTBOX_FUNCTION(outbox_complete_and_claim)
 {
 	Reports reports = reports_argument(fcinfo);
-	Claim claim = claim_arguments(fcinfo, 10);
+	Claim claim = claim_arguments(fcinfo, 10, 13);
 	Call call;
 
 	claim.put = put_claimed_half;

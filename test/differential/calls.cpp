@@ -259,9 +259,23 @@ random_queues(Random &random)
 	return as_array(names, "text");
 }
 
+// Two queues, maybe the same, and a batch that they can share without chance.
+void
+add_weights(Random &random, Call &call)
+{
+	int first = random.between(1, 3);
+	int second = random.between(1, 3);
+
+	call.arguments.emplace_back("batch_size", std::to_string((first + second) * random.between(1, 2)));
+	call.arguments.emplace_back("queues", as_array({quoted(random.pick(queues)), quoted(random.pick(queues))}, "text"));
+	call.arguments.emplace_back("queue_weights", as_array({std::to_string(first), std::to_string(second)}, "int"));
+}
+
 void
 add_claim(Random &random, Call &call)
 {
+	if (random.chance(20))
+		return add_weights(random, call);
 	if (random.chance(90))
 		call.arguments.emplace_back("batch_size", std::to_string(random.between(1, 8)));
 	if (random.chance(60))
@@ -759,6 +773,8 @@ constexpr Bad bad[] = {
 	{"claim", "queues", "'{{plain},{numbered}}'"},
 	{"claim", "wait", "NULL"},
 	{"claim", "wait", "'-1 s'"},
+	{"claim", "queue_weights", "'{}'"},
+	{"claim", "queue_weights", "'{1,2,3,4,5,6,7,8,9}'"},
 	{"complete", "outbox_id", "NULL"},
 	{"complete", "lease_token", "NULL"},
 	{"complete", "worker_id", "NULL"},
@@ -791,6 +807,8 @@ constexpr Bad bad[] = {
 	{"complete_and_claim", "queues", "'{plain,nowhere}'"},
 	{"complete_and_claim", "queues", "'{plain,NULL}'"},
 	{"complete_and_claim", "queues", "'{{plain},{numbered}}'"},
+	{"complete_and_claim", "queue_weights", "'{}'"},
+	{"complete_and_claim", "queue_weights", "'{1,2,3,4,5,6,7,8,9}'"},
 	{"renew", "worker_id", "NULL"},
 	{"renew", "worker_id", "''"},
 	{"renew", "outbox_ids", "NULL"},

@@ -688,8 +688,27 @@ BEGIN
 		FROM model.messages m WHERE m.outbox_id = id;
 END $$;
 
+CREATE FUNCTION model.check_weights(queues text[], queue_weights int[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF queue_weights IS NOT NULL THEN
+		PERFORM model.refuse_bad(queues IS NULL OR array_ndims(queue_weights) > 1);
+		PERFORM model.refuse_unlike(cardinality(queues), cardinality(queue_weights));
+		PERFORM model.refuse_null(array_position(queue_weights, NULL) IS NOT NULL);
+		PERFORM model.refuse_bad(0 >= ANY (queue_weights));
+	END IF;
+END $$;
+
+-- The shares of a batch. Only calls in which chance has no part come up.
+CREATE FUNCTION model.shares(places int, weights int[]) RETURNS int[] LANGUAGE plpgsql AS $$
+DECLARE
+	total int := (SELECT sum(w) FROM unnest(weights) w);
+BEGIN
+	IF EXISTS (SELECT FROM unnest(weights) w WHERE places * w % total <> 0) THEN RAISE 'chance decides of % in %', places, weights; END IF;
+	RETURN (SELECT array_agg(places * w / total ORDER BY n) FROM unnest(weights) WITH ORDINALITY u(w, n));
+END $$;
+
 CREATE FUNCTION model.claim(worker_id text, batch_size int = 10, lease interval = NULL, queues text[] = NULL,
-	wait interval = '0')
+	wait interval = '0', queue_weights int[] = NULL)
 RETURNS TABLE (outbox_id uuid, queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text,
 	partition_key text, sequence_id bigint, idempotency_key text, routing_key text, priority int,
 	payload jsonb, headers jsonb, attempt_count int, max_attempts int, created_at timestamptz,
@@ -699,73 +718,93 @@ LANGUAGE plpgsql AS $$
 DECLARE
 	now timestamptz := model.clock();
 	taken int := 0;
+	goal int;		-- with the queue in hand
+	there model.queues[] := '{}';
+	weights int[] := '{}';	-- 0: there is no more to get
+	shares int[];
 	taken_before int;
 	wanted int;
 	waited uuid[];		-- as it began
 	left_alone uuid[] := '{}';
 	runs model.pending[];	-- the last message of each
+	all_runs model.pending[] := '{}';
 	i int;
 	q model.queues;
 	p model.pending;
 BEGIN
 	PERFORM model.refuse_null(worker_id IS NULL OR batch_size IS NULL OR wait IS NULL);
 	PERFORM model.refuse_bad(worker_id = '' OR batch_size < 1 OR lease <= '0' OR wait < '0' OR model.too_long(lease) OR model.too_long(wait));
+	PERFORM model.known_queues(coalesce(queues, '{default}'));
+	PERFORM model.check_weights(queues, queue_weights);
 	FOR q IN SELECT * FROM model.known_queues(coalesce(queues, '{default}')) LOOP
 		CONTINUE WHEN q.paused;
-		runs := '{}';
-		waited := ARRAY(SELECT x.outbox_id FROM model.pending x WHERE x.queue = q.queue AND model.waits(x));
-		WHILE taken < batch_size LOOP
-			-- The next row that is due, and unleased or expired: greatest priority first, in it
-			-- what has been claimable longest. A row that another session holds is passed by;
-			-- so is one with a past that cannot be recorded, because the ledger says it ended.
-			-- What has its turn only since the claim began may come with it or not.
-			SELECT x.* INTO p FROM model.pending x
-			WHERE x.queue = q.queue AND x.next_attempt_at <= now
-				AND (x.lease_token IS NULL OR x.lease_expires_at <= now)
-				AND NOT model.waits(x)
-				AND (x.outbox_id <> ALL (waited) AND NOT model.is_in_doubt(x.outbox_id) OR model.chosen_rank(x.outbox_id) IS NOT NULL)
-				AND model.may_see(x.outbox_id) AND x.outbox_id <> ALL (left_alone)
-				AND NOT (model.has_ended(x.outbox_id) AND (x.lease_token IS NOT NULL OR model.is_used_up(x)))
-			ORDER BY x.priority DESC, greatest(x.next_attempt_at, x.lease_expires_at), model.chosen_rank(x.outbox_id)
-			LIMIT 1 FOR UPDATE SKIP LOCKED;
-			EXIT WHEN NOT FOUND;
-			IF p.lease_token IS NOT NULL THEN
-				IF NOT model.release_run(p, false) THEN
-					left_alone := left_alone || p.outbox_id;
-					CONTINUE;
-				END IF;
-				CONTINUE WHEN NOT model.record_lost(p, worker_id, p.next_attempt_at);
-			ELSIF model.is_used_up(p) THEN
-				PERFORM model.append(p, 'FAILED', worker_id, 'RETRIES_EXHAUSTED', '*');
-				PERFORM model.finish(p, true);
-				CONTINUE;
-			END IF;
-			taken := taken + 1;
-			RETURN QUERY SELECT * FROM model.take(p.outbox_id, worker_id, coalesce(lease, q.lease), taken);
-			IF model.is_ordered(p) THEN runs := runs || p; END IF;
-		END LOOP;
-		-- Nothing else is due: what is still wanted comes from behind these, one of each key in turn.
-		WHILE cardinality(runs) > 0 AND taken < batch_size LOOP
-			wanted := batch_size - taken;
-			taken_before := taken;
-			i := 1;
-			WHILE i <= cardinality(runs) AND wanted > 0 LOOP
-				p := model.next_of(q.queue, runs[i].partition_key, runs[i].sequence_id);
-				IF p.outbox_id IS NULL OR p.lease_token IS NOT NULL OR p.next_attempt_at > now
-					OR p.attempt_count >= model.ceiling(p) OR NOT model.try_lock(p.outbox_id) THEN
-					runs := runs[:i - 1] || runs[i + 1:];
-					CONTINUE;
-				END IF;
-				wanted := wanted - 1;
-				IF NOT model.may_see(p.outbox_id) THEN
-					runs := runs[:i - 1] || runs[i + 1:];
+		there := there || q;
+		weights := weights || coalesce(queue_weights[array_position(queues, q.queue) - array_lower(queues, 1) + array_lower(queue_weights, 1)], 1);
+	END LOOP;
+	-- A queue that has less than its share has no more; what is still wanted is shared by the others.
+	WHILE taken < batch_size AND 0 < ANY (weights) LOOP
+		shares := CASE WHEN queue_weights IS NOT NULL THEN model.shares(batch_size - taken, weights) END;
+		FOR j IN 1 .. cardinality(there) LOOP
+			q := there[j];
+			goal := coalesce(taken + shares[j], batch_size);
+			runs := ARRAY(SELECT r FROM unnest(all_runs) r WHERE (r).queue = q.queue);
+			all_runs := ARRAY(SELECT r FROM unnest(all_runs) r WHERE (r).queue <> q.queue);
+			waited := ARRAY(SELECT x.outbox_id FROM model.pending x WHERE x.queue = q.queue AND model.waits(x));
+			WHILE taken < goal LOOP
+				-- The next row that is due, and unleased or expired: greatest priority first, in it
+				-- what has been claimable longest. A row that another session holds is passed by;
+				-- so is one with a past that cannot be recorded, because the ledger says it ended.
+				-- What has its turn only since the claim began may come with it or not.
+				SELECT x.* INTO p FROM model.pending x
+				WHERE x.queue = q.queue AND x.next_attempt_at <= now
+					AND (x.lease_token IS NULL OR x.lease_expires_at <= now)
+					AND NOT model.waits(x)
+					AND (x.outbox_id <> ALL (waited) AND NOT model.is_in_doubt(x.outbox_id) OR model.chosen_rank(x.outbox_id) IS NOT NULL)
+					AND model.may_see(x.outbox_id) AND x.outbox_id <> ALL (left_alone)
+					AND NOT (model.has_ended(x.outbox_id) AND (x.lease_token IS NOT NULL OR model.is_used_up(x)))
+				ORDER BY x.priority DESC, greatest(x.next_attempt_at, x.lease_expires_at), model.chosen_rank(x.outbox_id)
+				LIMIT 1 FOR UPDATE SKIP LOCKED;
+				EXIT WHEN NOT FOUND;
+				IF p.lease_token IS NOT NULL THEN
+					IF NOT model.release_run(p, false) THEN
+						left_alone := left_alone || p.outbox_id;
+						CONTINUE;
+					END IF;
+					CONTINUE WHEN NOT model.record_lost(p, worker_id, p.next_attempt_at);
+				ELSIF model.is_used_up(p) THEN
+					PERFORM model.append(p, 'FAILED', worker_id, 'RETRIES_EXHAUSTED', '*');
+					PERFORM model.finish(p, true);
 					CONTINUE;
 				END IF;
 				taken := taken + 1;
 				RETURN QUERY SELECT * FROM model.take(p.outbox_id, worker_id, coalesce(lease, q.lease), taken);
-				runs[i] := p;
-				i := i + 1;
+				IF model.is_ordered(p) THEN runs := runs || p; END IF;
 			END LOOP;
+			-- Nothing else is due: what is still wanted comes from behind these, one of each key in turn.
+			WHILE cardinality(runs) > 0 AND taken < goal LOOP
+				wanted := goal - taken;
+				taken_before := taken;
+				i := 1;
+				WHILE i <= cardinality(runs) AND wanted > 0 LOOP
+					p := model.next_of(q.queue, runs[i].partition_key, runs[i].sequence_id);
+					IF p.outbox_id IS NULL OR p.lease_token IS NOT NULL OR p.next_attempt_at > now
+						OR p.attempt_count >= model.ceiling(p) OR NOT model.try_lock(p.outbox_id) THEN
+						runs := runs[:i - 1] || runs[i + 1:];
+						CONTINUE;
+					END IF;
+					wanted := wanted - 1;
+					IF NOT model.may_see(p.outbox_id) THEN
+						runs := runs[:i - 1] || runs[i + 1:];
+						CONTINUE;
+					END IF;
+					taken := taken + 1;
+					RETURN QUERY SELECT * FROM model.take(p.outbox_id, worker_id, coalesce(lease, q.lease), taken);
+					runs[i] := p;
+					i := i + 1;
+				END LOOP;
+			END LOOP;
+			all_runs := all_runs || runs;
+			IF taken < goal THEN weights[j] := 0; END IF;
 		END LOOP;
 	END LOOP;
 END $$;
@@ -945,7 +984,7 @@ END $$;
 CREATE FUNCTION model.complete_and_claim(worker_id text, outbox_ids uuid[], lease_tokens uuid[], states outbox.attempt_state[],
 	refs text[] = NULL, response_codes text[] = NULL, error_codes text[] = NULL, error_messages text[] = NULL,
 	latencies_ms int[] = NULL, retry_delays interval[] = NULL,
-	batch_size int = 10, lease interval = NULL, queues text[] = NULL)
+	batch_size int = 10, lease interval = NULL, queues text[] = NULL, queue_weights int[] = NULL)
 RETURNS TABLE (kind text, outbox_id uuid, attempt_no int, recorded outbox.attempt_state, next_attempt_at timestamptz, error text,
 	queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text,
 	partition_key text, sequence_id bigint, idempotency_key text, routing_key text, priority int,
@@ -956,12 +995,14 @@ LANGUAGE plpgsql AS $$
 DECLARE
 	snapshot text := coalesce(current_setting('model.snapshot', true), '');
 	there text[];
+	their_weights int[];
 BEGIN
 	PERFORM model.check_reports(worker_id, outbox_ids, lease_tokens, states, refs, response_codes, error_codes, error_messages,
 		latencies_ms, retry_delays);
 	PERFORM model.refuse_null(batch_size IS NULL);
 	PERFORM model.refuse_bad(batch_size < 1 OR lease <= '0' OR model.too_long(lease));
 	PERFORM model.known_queues(coalesce(queues, '{default}'));
+	PERFORM model.check_weights(queues, queue_weights);
 	IF snapshot = '' THEN
 		PERFORM set_config('model.snapshot', pg_current_snapshot()::text, true);
 	END IF;
@@ -970,13 +1011,14 @@ BEGIN
 			NULL::bytea, NULL::text
 		FROM model.complete_batch(worker_id, outbox_ids, lease_tokens, states, refs, response_codes, error_codes, error_messages,
 			latencies_ms, retry_delays) c;
-	SELECT coalesce(array_agg(u.name ORDER BY u.n), '{}') INTO there FROM unnest(coalesce(queues, '{default}')) WITH ORDINALITY u(name, n)
+	SELECT coalesce(array_agg(u.name ORDER BY u.n), '{}'), array_agg(u.weight ORDER BY u.n) FILTER (WHERE queue_weights IS NOT NULL)
+		INTO there, their_weights FROM unnest(coalesce(queues, '{default}'), queue_weights) WITH ORDINALITY u(name, weight, n)
 		WHERE EXISTS (SELECT FROM model.queues q WHERE q.queue = u.name);
 	RETURN QUERY SELECT 'claimed', c.outbox_id, NULL::int, NULL::outbox.attempt_state, NULL::timestamptz, NULL::text,
 			c.queue, c.event_id, c.event_type, c.aggregate_type, c.aggregate_id, c.partition_key, c.sequence_id, c.idempotency_key,
 			c.routing_key, c.priority, c.payload, c.headers, c.attempt_count, c.max_attempts, c.created_at, c.lease_token, c.lease_expires_at,
 			c.payload_bytes, c.content_type
-		FROM model.claim(worker_id, batch_size, lease, there) c;
+		FROM model.claim(worker_id, batch_size, lease, there, queue_weights => their_weights) c;
 	PERFORM set_config('model.snapshot', snapshot, true);
 END $$;
 

@@ -44,7 +44,8 @@ SELECT is(pg_temp.result('enqueue_and_claim'),
 
 -- Worker.
 SELECT is(pg_temp.arguments('claim'),
-	'worker_id text, batch_size integer DEFAULT 10, lease interval DEFAULT NULL::interval, queues text[] DEFAULT NULL::text[], wait interval DEFAULT ''00:00:00''::interval',
+	'worker_id text, batch_size integer DEFAULT 10, lease interval DEFAULT NULL::interval, queues text[] DEFAULT NULL::text[], wait interval DEFAULT ''00:00:00''::interval, '
+	'queue_weights integer[] DEFAULT NULL::integer[]',
 	'arguments of claim');
 SELECT is(pg_temp.result('claim'),
 	'TABLE(outbox_id uuid, queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text, partition_key text, sequence_id bigint, '
@@ -65,7 +66,8 @@ SELECT is(pg_temp.result('complete_batch'),
 SELECT is(pg_temp.arguments('complete_and_claim'),
 	'worker_id text, outbox_ids uuid[], lease_tokens uuid[], states outbox.attempt_state[], refs text[] DEFAULT NULL::text[], response_codes text[] DEFAULT NULL::text[], '
 	'error_codes text[] DEFAULT NULL::text[], error_messages text[] DEFAULT NULL::text[], latencies_ms integer[] DEFAULT NULL::integer[], '
-	'retry_delays interval[] DEFAULT NULL::interval[], batch_size integer DEFAULT 10, lease interval DEFAULT NULL::interval, queues text[] DEFAULT NULL::text[]',
+	'retry_delays interval[] DEFAULT NULL::interval[], batch_size integer DEFAULT 10, lease interval DEFAULT NULL::interval, queues text[] DEFAULT NULL::text[], '
+	'queue_weights integer[] DEFAULT NULL::integer[]',
 	'arguments of complete_and_claim');
 SELECT is(pg_temp.result('complete_and_claim'),
 	'TABLE(kind text, outbox_id uuid, attempt_no integer, recorded outbox.attempt_state, next_attempt_at timestamp with time zone, error text, '

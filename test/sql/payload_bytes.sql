@@ -35,7 +35,7 @@ SELECT queue, count(*), bool_and(t.same(event_type, payload_bytes)) AS same, cou
 FROM outbox.messages GROUP BY 1 ORDER BY 1;
 
 -- By each way out: as text and as binary, what COPY writes being what the protocol sends.
-SELECT string_agg(column_name::text, ', ' ORDER BY n) FROM unnest((SELECT proargnames FROM pg_proc WHERE oid = 'outbox.claim'::regproc)) WITH ORDINALITY c(column_name, n) WHERE n > 21;
+SELECT string_agg(column_name::text, ', ' ORDER BY n) FROM unnest((SELECT proargnames FROM pg_proc WHERE oid = 'outbox.claim'::regproc)) WITH ORDINALITY c(column_name, n) WHERE n > 22;
 BEGIN;
 SELECT event_type, payload IS NULL AS no_payload, t.same(event_type, payload_bytes), content_type FROM outbox.claim('w') ORDER BY event_type COLLATE "C";
 SELECT event_type, payload_bytes::text = bytes::text AS same FROM outbox.claim('w', 100, queues => '{batch}') JOIN t.given ON name = event_type
