@@ -124,6 +124,7 @@ namespace {
 DatabaseSlot *slot_in_use;
 ProcessStatus *report;
 volatile sig_atomic_t asked_to_end;
+volatile sig_atomic_t connecting = true;
 
 void
 leave_maintenance(int, Datum)
@@ -136,7 +137,7 @@ void
 end_soon(SIGNAL_ARGS)
 {
 	asked_to_end = true;
-	if (IsTransactionState())
+	if (connecting || IsTransactionState())
 		StatementCancelHandler(postgres_signal_arg);
 }
 
@@ -302,16 +303,30 @@ count_again()
 		end_task(&counting, fault(error));
 }
 
+// It may wait for a command that needs exclusive use of the database, which waits for it.
+void
+connect_or_end(Oid database)
+{
+	ErrorData *error;
+
+	OUTBOX_STOP_POINT("maintenance_before_connect");
+	error = caught([&] { connect_process(database, end_soon); });
+	connecting = false;
+	if (asked_to_end)
+		proc_exit(0);
+	if (error != nullptr)
+		ReThrowError(error);
+}
+
 } // namespace
 
 OUTBOX_PROCESS(outbox_maintenance_main)
 {
-	connect_process(DatumGetObjectId(argument));
+	connect_or_end(DatumGetObjectId(argument));
 	slot_in_use = database_slot(MyDatabaseId, false);
 	if (slot_in_use == nullptr || !begin_status(&slot_in_use->maintenance))
 		proc_exit(0);
 	report = &slot_in_use->maintenance;
-	pqsignal(SIGTERM, end_soon);
 	change_status(report, [](ProcessStatus *mine) { mine->starts++; });
 	before_shmem_exit(leave_maintenance, 0);
 	make_missing_pairs();

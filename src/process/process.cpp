@@ -80,11 +80,11 @@ start_process(const char *kind, Oid database)
 }
 
 void
-connect_process(Oid database)
+connect_process(Oid database, pqsigfunc on_sigterm)
 {
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGINT, StatementCancelHandler);
-	pqsignal(SIGTERM, die);
+	pqsignal(SIGTERM, on_sigterm);
 	BackgroundWorkerUnblockSignals();
 	if (OidIsValid(database))
 		BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);

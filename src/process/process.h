@@ -17,8 +17,9 @@ void register_launcher();
 // the server is free.
 BackgroundWorkerHandle *start_process(const char *kind, Oid database);
 
-// Signal handlers and session of a process. InvalidOid: shared catalogs only.
-void connect_process(Oid database);
+// Signal handlers and session of a process. InvalidOid: shared catalogs only. on_sigterm serves from the first
+// moment on.
+void connect_process(Oid database, pqsigfunc on_sigterm = die);
 // For the log: outbox worker of database "x", by the database's name when the process connected.
 const char *process_name();
 

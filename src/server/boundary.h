@@ -38,6 +38,31 @@ guarded_entry(const Body &body)
 	ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("outbox: %s", what)));
 }
 
+// Runs body() where there is no transaction yet, or returns its error: what it began is left to the end of the
+// process.
+template <typename Body>
+ErrorData *
+caught(const Body &body)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ErrorData *volatile error = nullptr;
+
+	PG_TRY ()
+		;
+	{
+		body();
+	}
+	PG_CATCH ()
+		;
+	{
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	return error;
+}
+
 // Which errors are confined. In a call of a client, a serialization failure concerns the
 // transaction, and a cancel, a full disk or lack of memory the whole call. A background process has
 // no client: no error of one row, of any kind, may keep it from the others.

@@ -81,6 +81,18 @@ wait_for_no_worker($node, 'd');
 pass('DROP EXTENSION ends a maintenance process that works');
 release($node, 'maintenance_before_work');
 
+# ... is being started: it is asked to end before it can hear of it.
+$node->safe_psql('d', $create);
+wait_for_worker($node, database => 'd');
+arm($node, 'maintenance_before_connect');
+$node->safe_psql('d', q{SELECT outbox.enqueue('e', '1')});
+ok($node->poll_query_until('postgres', q{SELECT reached('maintenance_before_connect') > 0}), 'a maintenance process is being started');
+$node->safe_psql('d', 'DROP EXTENSION outbox');
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'outbox worker' AND datname = 'd' AND wait_event ~* '^BgWorkerShutdown$'}),
+	'... for whose end the worker waits');
+release($node, 'maintenance_before_connect');
+wait_for_no_worker($node, 'd');
+
 # ... or is anywhere.
 for (1 .. 10)
 {
