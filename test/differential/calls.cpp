@@ -554,7 +554,9 @@ random_message(Random &random, const World &world)
 Call
 random_cancel(Random &random, const World &world)
 {
-	Call call{"cancel", {{"outbox_id", quoted(random_message(random, world))}, {"reason", "'no more'"}}};
+	std::string id =
+		!world.heads.empty() && random.chance(30) ? random.pick(world.heads) : random_message(random, world);
+	Call call{"cancel", {{"outbox_id", quoted(id)}, {"reason", "'no more'"}}};
 
 	if (random.chance(50))
 		call.arguments.emplace_back("force", random.chance(80) ? "true" : "false");

@@ -21,6 +21,7 @@ constexpr View tables[] = {
 	{"pending", nullptr, "outbox_id", false},
 	{"queues", nullptr, "queue", false},
 	{"sequences", nullptr, "queue, partition_key", false},
+	{"blocks", "queue, partition_key, sequence_id, outbox_id", "queue, partition_key", false},
 	{"messages", nullptr, "outbox_id", true},
 	{"attempts", nullptr, "outbox_id, attempt_no", true},
 };
@@ -48,18 +49,24 @@ constexpr View views[] = {
 	 "queue", false},
 };
 
+// Keys that a dead head blocks: the model has a table of them.
+const std::string blocks =
+	"(SELECT queue, partition_key, sequence_id, outbox_id FROM outbox.blocked_keys WHERE reason = 'dead')";
+
 std::string
 query(const View &view, const std::string &schema, const std::string &condition)
 {
-	bool has_slack = schema == "model" && std::string(view.name) != "sequences";
+	std::string name = view.name;
+	bool has_slack = schema == "model" && name != "sequences" && name != "blocks";
 	std::string slack = has_slack ? "(extract(epoch FROM slack) * 1000000)::bigint" : "0";
 
 	std::string columns = view.columns != nullptr ? view.columns : "t.*";
 
-	if (std::string(view.name) == "pending")
+	if (name == "pending")
 		columns = schema == "model" ? waits : held_back;
-	return "SELECT " + columns + ", " + slack + " AS slack_us FROM " + schema + "." + view.name + " t" + condition +
-		   " ORDER BY " + view.key;
+	return "SELECT " + columns + ", " + slack + " AS slack_us FROM " +
+		   (name == "blocks" && schema == "outbox" ? blocks : schema + "." + name) + " t" + condition + " ORDER BY " +
+		   view.key;
 }
 
 std::string

@@ -19,7 +19,7 @@ std::string shown(const Answer &answer);
 // Both answers of one call. slack_us: by how much times may be later.
 void compare_answers(const Answer &extension, const Answer &model, int64_t slack_us);
 
-// The tables: pending, queues and sequences whole, of messages and attempts the rows
+// The tables: pending, queues, sequences and blocked keys whole, of messages and attempts the rows
 // made since the time $1. with_views: the views as well.
 std::vector<std::string> table_queries(const std::string &schema, bool with_views);
 void compare_tables(const std::vector<Answer> &extension, const std::vector<Answer> &model, const std::string &seen_by);
