@@ -342,6 +342,14 @@ BEGIN
 	RETURN true;
 END $$;
 
+-- What is leased behind the first of a key is not held by another session.
+CREATE FUNCTION model.is_run_free(p model.pending) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+	behind model.pending := model.next_of(p.queue, p.partition_key, p.sequence_id);
+BEGIN
+	RETURN NOT model.is_ordered(p) OR behind.lease_token IS NULL OR model.try_lock(behind.outbox_id);
+END $$;
+
 CREATE FUNCTION model.blocks_key(p model.pending) RETURNS boolean LANGUAGE sql AS
 	$$ SELECT model.is_ordered(p) AND (model.known_queue(p.queue)).on_dead_head = 'block' $$;
 
@@ -728,6 +736,7 @@ DECLARE
 	left_alone uuid[] := '{}';
 	runs model.pending[];	-- the last message of each
 	all_runs model.pending[] := '{}';
+	found_one boolean;
 	i int;
 	q model.queues;
 	p model.pending;
@@ -755,16 +764,24 @@ BEGIN
 				-- what has been claimable longest. A row that another session holds is passed by;
 				-- so is one with a past that cannot be recorded, because the ledger says it ended.
 				-- What has its turn only since the claim began may come with it or not.
-				SELECT x.* INTO p FROM model.pending x
-				WHERE x.queue = q.queue AND x.next_attempt_at <= now
-					AND (x.lease_token IS NULL OR x.lease_expires_at <= now)
-					AND NOT model.waits(x)
-					AND (x.outbox_id <> ALL (waited) AND NOT model.is_in_doubt(x.outbox_id) OR model.chosen_rank(x.outbox_id) IS NOT NULL)
-					AND model.may_see(x.outbox_id) AND x.outbox_id <> ALL (left_alone)
-					AND NOT (model.has_ended(x.outbox_id) AND (x.lease_token IS NOT NULL OR model.is_used_up(x)))
-				ORDER BY x.priority DESC, greatest(x.next_attempt_at, x.lease_expires_at), model.chosen_rank(x.outbox_id)
-				LIMIT 1 FOR UPDATE SKIP LOCKED;
-				EXIT WHEN NOT FOUND;
+				BEGIN
+					SELECT x.* INTO p FROM model.pending x
+					WHERE x.queue = q.queue AND x.next_attempt_at <= now
+						AND (x.lease_token IS NULL OR x.lease_expires_at <= now)
+						AND NOT model.waits(x)
+						AND (x.outbox_id <> ALL (waited) AND NOT model.is_in_doubt(x.outbox_id) OR model.chosen_rank(x.outbox_id) IS NOT NULL)
+						AND model.may_see(x.outbox_id) AND x.outbox_id <> ALL (left_alone)
+						AND NOT (model.has_ended(x.outbox_id) AND (x.lease_token IS NOT NULL OR model.is_used_up(x)))
+					ORDER BY x.priority DESC, greatest(x.next_attempt_at, x.lease_expires_at), model.chosen_rank(x.outbox_id)
+					LIMIT 1 FOR UPDATE SKIP LOCKED;
+					found_one := FOUND;
+					-- One that is left alone is not locked either.
+					IF p.lease_token IS NOT NULL AND NOT model.is_run_free(p) THEN RAISE SQLSTATE 'LEFT0'; END IF;
+				EXCEPTION WHEN SQLSTATE 'LEFT0' THEN
+					left_alone := left_alone || p.outbox_id;
+					CONTINUE;
+				END;
+				EXIT WHEN NOT found_one;
 				IF p.lease_token IS NOT NULL THEN
 					IF NOT model.release_run(p, false) THEN
 						left_alone := left_alone || p.outbox_id;
@@ -1117,19 +1134,27 @@ DECLARE
 	repaired int := 0;
 	latest timestamptz := 'infinity';
 	left_alone uuid[] := '{}';
+	found_one boolean;
 	p model.pending;
 BEGIN
 	PERFORM model.refuse_null(worker_id IS NULL OR batch_size IS NULL);
 	PERFORM model.refuse_bad(worker_id = '' OR batch_size < 1);
 	IF queues IS NOT NULL THEN PERFORM model.known_queues(queues); END IF;
 	WHILE repaired < batch_size LOOP
-		SELECT x.* INTO p FROM model.pending x
-		WHERE x.lease_expires_at <= now AND (queues IS NULL OR x.queue = ANY (queues)) AND NOT model.has_ended(x.outbox_id)
-			AND NOT model.waits(x) AND (NOT model.is_in_doubt(x.outbox_id) OR model.chosen_rank(x.outbox_id) IS NOT NULL)
-			AND x.outbox_id <> ALL (left_alone)
-		ORDER BY model.chosen_rank(x.outbox_id)
-		LIMIT 1 FOR UPDATE SKIP LOCKED;
-		EXIT WHEN NOT FOUND;
+		BEGIN
+			SELECT x.* INTO p FROM model.pending x
+			WHERE x.lease_expires_at <= now AND (queues IS NULL OR x.queue = ANY (queues)) AND NOT model.has_ended(x.outbox_id)
+				AND NOT model.waits(x) AND (NOT model.is_in_doubt(x.outbox_id) OR model.chosen_rank(x.outbox_id) IS NOT NULL)
+				AND x.outbox_id <> ALL (left_alone)
+			ORDER BY model.chosen_rank(x.outbox_id)
+			LIMIT 1 FOR UPDATE SKIP LOCKED;
+			found_one := FOUND;
+			IF found_one AND NOT model.is_run_free(p) THEN RAISE SQLSTATE 'LEFT0'; END IF;
+		EXCEPTION WHEN SQLSTATE 'LEFT0' THEN
+			left_alone := left_alone || p.outbox_id;
+			CONTINUE;
+		END;
+		EXIT WHEN NOT found_one;
 		IF NOT model.release_run(p, false) THEN
 			left_alone := left_alone || p.outbox_id;
 			CONTINUE;
