@@ -386,6 +386,8 @@ Test::wait(int number, const Call &call, int64_t sent_us, const std::set<int> &b
 	// when they have got the row, a batch of them some time until it ends.
 	int64_t slack_us = is_batch_of_reports(call) ? patience_ms * 1000LL : clock() - sent_us;
 
+	if (!is_batch_of_reports(call))
+		widest_us = std::max(widest_us, slack_us);
 	choose(number, sent_us, slack_us, nullptr, nullptr);
 	model.send(call.sql("model"));
 	if (ends(model, true, &model_blockers))
