@@ -455,6 +455,19 @@ COMMENT ON COLUMN outbox.retired_numbers.sequence_id IS 'its number within its k
 COMMENT ON CONSTRAINT retired_numbers_pkey ON outbox.retired_numbers IS 'a message has one number';
 COMMENT ON INDEX outbox.retired_numbers_pkey IS 'a message has one number';
 
+CREATE TABLE outbox.rate_spending (
+	queue text COLLATE "C" NOT NULL,
+	spent_until bigint NOT NULL,
+	started_at timestamptz NOT NULL,
+	CONSTRAINT rate_spending_pkey PRIMARY KEY (queue)
+);
+COMMENT ON TABLE outbox.rate_spending IS 'What claims have spent of the rate_limit of queues where shared memory does not hold it: without shared_preload_libraries. No dump contains it.';
+COMMENT ON COLUMN outbox.rate_spending.queue IS 'the queue';
+COMMENT ON COLUMN outbox.rate_spending.spent_until IS 'all that the rate allowed until then is spent: nanoseconds of the clock of the machine, which never steps';
+COMMENT ON COLUMN outbox.rate_spending.started_at IS 'the start of the server in which this holds';
+COMMENT ON CONSTRAINT rate_spending_pkey ON outbox.rate_spending IS 'one row for each queue';
+COMMENT ON INDEX outbox.rate_spending_pkey IS 'one row for each queue';
+
 CREATE TABLE outbox.retention (
 	one boolean NOT NULL DEFAULT true,
 	keep interval,
@@ -981,7 +994,7 @@ CREATE FUNCTION outbox.queue_stats()
 RETURNS TABLE (queue text, enqueued bigint, duplicates bigint, claim_batches bigint, claimed bigint, dispatched bigint,
 	failed bigint, retryable bigint, zombie_requeue bigint, leases_lost bigint, repaired bigint,
 	cancelled bigint, released bigint, notified bigint, optimistic bigint, optimistic_delivered bigint, optimistic_retried bigint,
-	optimistic_failed bigint, optimistic_lost bigint, latency_sum_ms bigint,
+	optimistic_failed bigint, optimistic_lost bigint, limited bigint, latency_sum_ms bigint,
 	latency_histogram bigint[], wakeup_delay_sum_us bigint, wakeup_delay_histogram bigint[], stats_reset timestamptz)
 LANGUAGE c VOLATILE PARALLEL SAFE ROWS 100 AS 'MODULE_PATHNAME', 'outbox_queue_stats';
 COMMENT ON FUNCTION outbox.queue_stats() IS
@@ -1008,6 +1021,7 @@ CREATE VIEW outbox.stats AS
 		coalesce(s.optimistic_retried, 0) AS optimistic_retried,
 		coalesce(s.optimistic_failed, 0) AS optimistic_failed,
 		coalesce(s.optimistic_lost, 0) AS optimistic_lost,
+		coalesce(s.limited, 0) AS limited,
 		coalesce(s.latency_sum_ms, 0) AS latency_sum_ms,
 		coalesce(s.latency_histogram, pg_catalog.array_fill(0::bigint, ARRAY[13])) AS latency_histogram,
 		coalesce(s.wakeup_delay_sum_us, 0) AS wakeup_delay_sum_us,
@@ -1034,6 +1048,7 @@ COMMENT ON COLUMN outbox.stats.optimistic_delivered IS 'of these, delivered unde
 COMMENT ON COLUMN outbox.stats.optimistic_retried IS 'of these, reported as RETRYABLE under that lease';
 COMMENT ON COLUMN outbox.stats.optimistic_failed IS 'of these, ended as FAILED under that lease';
 COMMENT ON COLUMN outbox.stats.optimistic_lost IS 'of these, that lease expired';
+COMMENT ON COLUMN outbox.stats.limited IS 'claims that got less than they wanted because of a limit of the queue, and left messages that were due';
 COMMENT ON COLUMN outbox.stats.latency_sum_ms IS 'sum of latency_ms over the attempts that gave one';
 COMMENT ON COLUMN outbox.stats.latency_histogram IS 'attempts by latency_ms, up to 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000 ms, and above';
 COMMENT ON COLUMN outbox.stats.wakeup_delay_sum_us IS 'microseconds between commit and notification, summed';
@@ -1115,6 +1130,7 @@ BEGIN ATOMIC
 			('leases_lost_total', 'counter', 'Leases that expired and were recorded.', ARRAY[c.l || c.leases_lost]),
 			('cancelled_total', 'counter', 'Messages cancelled.', ARRAY[c.l || c.cancelled]),
 			('released_total', 'counter', 'Leases released by their workers.', ARRAY[c.l || c.released]),
+			('limited_total', 'counter', 'Claims that a limit of the queue stopped while messages were due.', ARRAY[c.l || c.limited]),
 			('notify_wakeups_total', 'counter', 'Notifications sent by the background worker.', ARRAY[c.l || c.notified]),
 			('optimistic_sends_total', 'counter', 'Messages born leased to their producer, by enqueue_and_claim.', ARRAY[c.l || c.optimistic]),
 			('optimistic_outcomes_total', 'counter', 'What became of the leases that messages were born with, by outcome.',
@@ -1268,7 +1284,7 @@ BEGIN ATOMIC
 		SELECT c.oid, c.relname::text
 		FROM pg_class c
 		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r'
-			AND c.relname IN ('queues', 'pending', 'idempotency_keys', 'key_numbers', 'key_marks', 'replays', 'dead', 'retired_numbers')
+			AND c.relname IN ('queues', 'pending', 'idempotency_keys', 'key_numbers', 'key_marks', 'replays', 'dead', 'retired_numbers', 'rate_spending')
 	), grants(object, owner, acl, is_core) AS (
 		SELECT o.oid::regclass::text, o.relowner, o.relacl, o.is_core FROM ours o
 		UNION ALL

@@ -2,14 +2,13 @@
 
 #include "commit/in_flight.h"
 
-#include "commit/spinlock.h"
-
 namespace outbox {
 
 void
 init_in_flight(InFlight *in_flight)
 {
 	SpinLockInit(&in_flight->lock);
+	pg_atomic_init_u32(&in_flight->watched, 0);
 	in_flight->last_generation = 0;
 	reset_in_flight(in_flight);
 }
@@ -17,8 +16,9 @@ init_in_flight(InFlight *in_flight)
 void
 reset_in_flight(InFlight *in_flight)
 {
-	under(&in_flight->lock, [=] {
+	change(in_flight, [=] {
 		in_flight->generation = 0;
+		in_flight->counting = false;
 		in_flight->ended = 0;
 		in_flight->count = 0;
 		in_flight->reserving = 0;
@@ -29,7 +29,7 @@ reset_in_flight(InFlight *in_flight)
 void
 forget_in_flight(InFlight *in_flight)
 {
-	under(&in_flight->lock, [=] { in_flight->generation = 0; });
+	change(in_flight, [=] { in_flight->generation = 0; });
 }
 
 } // namespace outbox

@@ -12,20 +12,34 @@
 // worker makes it unknown, at each safety poll.
 #pragma once
 
-#include "server/pg.h"
+#include "commit/spinlock.h"
 
 namespace outbox {
 
 // Under the lock: loads and stores, nothing that can fail or wait.
 struct InFlight {
+	pg_atomic_uint32 watched; // the rest matters to transactions that end; without a limit they leave it alone
 	slock_t lock;
 	uint32 generation; // 0 = unknown
 	uint32 last_generation;
-	uint32 ended;    // transactions that ended while it was unknown
+	bool counting;   // by a claim that found it unknown
+	uint32 ended;    // transactions that ended meanwhile
 	int64 count;     // leases, and reservations
 	int64 reserving; // reservations of claims that are at work: their leases need not be in the table yet
-	bool refused;    // a claim got less than it wanted
+	bool refused;    // a claim could have leased more
 };
+
+// Changes it by body().
+template <typename Body>
+void
+change(InFlight *in_flight, const Body &body)
+{
+	under(&in_flight->lock, [&] {
+		body();
+		pg_atomic_write_u32(&in_flight->watched,
+							in_flight->generation != 0 || in_flight->counting || in_flight->refused);
+	});
+}
 
 void init_in_flight(InFlight *in_flight);
 void reset_in_flight(InFlight *in_flight);

@@ -31,6 +31,8 @@ merge(Note *to, const Note *from)
 	to->saw_in_flight |= from->saw_in_flight;
 	to->reserved += from->reserved;
 	to->reserving += from->reserving;
+	to->spent += from->spent;
+	to->untried += from->untried;
 }
 
 Note *
@@ -116,7 +118,8 @@ forget_notes()
 void
 wake_worker()
 {
-	uint32 process = pg_atomic_read_u32(&notes.database->worker);
+	DatabaseSlot *database = my_database();
+	uint32 process = database != nullptr ? pg_atomic_read_u32(&database->worker) : 0;
 
 	if (process != process_number() + 1)
 		wake_process(process);

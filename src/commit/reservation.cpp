@@ -2,8 +2,6 @@
 
 #include "commit/reservation.h"
 
-#include "commit/spinlock.h"
-
 namespace outbox {
 
 namespace {
@@ -48,7 +46,11 @@ add_to_count(const Note *note, int64 more)
 	InFlight *in_flight = &note->ref.slot->in_flight;
 	bool wanted = false;
 
-	under(&in_flight->lock, [&] {
+	// A claim that begins to count after this sees the rows as the transaction leaves them.
+	pg_memory_barrier();
+	if (pg_atomic_read_u32(&in_flight->watched) == 0)
+		return false;
+	change(in_flight, [&] {
 		if (in_flight->generation == 0)
 			in_flight->ended++;
 		else if (note->in_flight_generation != in_flight->generation)
@@ -87,7 +89,7 @@ reserve_leases(const text *queue, int wanted, int most)
 
 	InFlight *in_flight = &note->ref.slot->in_flight;
 
-	under(&in_flight->lock, [&] {
+	change(in_flight, [&] {
 		// This transaction has leases that the count may lack.
 		if (!is_current(note, in_flight))
 			in_flight->generation = 0;
@@ -96,7 +98,6 @@ reserve_leases(const text *queue, int wanted, int most)
 		got = static_cast<int>(Max(Min(missing, most - in_flight->count), 0));
 		in_flight->count += got;
 		in_flight->reserving += got;
-		in_flight->refused |= got < missing;
 		note->in_flight_generation = in_flight->generation;
 		note->saw_in_flight = true;
 	});
@@ -105,6 +106,25 @@ reserve_leases(const text *queue, int wanted, int most)
 	note->reserved += got;
 	note->reserving += got;
 	return static_cast<int>(Min(wanted, places + got));
+}
+
+int
+find_places(const text *queue, int wanted, int most)
+{
+	QueueSlot *slot = queue_ref(text_to_cstring(queue)).slot;
+	int found = in_flight_unknown;
+
+	if (slot == nullptr)
+		return in_flight_unknown;
+
+	InFlight *in_flight = &slot->in_flight;
+
+	change(in_flight, [&] {
+		if (in_flight->generation != 0)
+			found = static_cast<int>(Max(Min(wanted, most - in_flight->count), 0));
+		in_flight->refused |= found < wanted;
+	});
+	return found;
 }
 
 void
@@ -127,29 +147,41 @@ begin_lease_count(const text *queue)
 	const Note *note = note_of(queue);
 	uint32 begun = 0;
 
-	if (note->ref.slot != nullptr)
-		under(&note->ref.slot->in_flight.lock, [&] { begun = note->ref.slot->in_flight.ended; });
+	if (note->ref.slot == nullptr)
+		return begun;
+
+	InFlight *in_flight = &note->ref.slot->in_flight;
+
+	change(in_flight, [&] {
+		in_flight->counting = true;
+		begun = in_flight->ended;
+	});
+	pg_memory_barrier();
 	return begun;
 }
 
 int64
-end_lease_count(const text *queue, uint32 begun, int64 count)
+end_lease_count(const text *queue, uint32 begun, int64 count, int most)
 {
 	Note *mine = note_of(queue);
 	uint32 generation = 0;
+	bool wanted = false;
 
 	if (mine->ref.slot == nullptr)
 		return count;
 
 	InFlight *in_flight = &mine->ref.slot->in_flight;
 
-	under(&in_flight->lock, [&] {
+	change(in_flight, [&] {
 		count += in_flight->reserving;
+		in_flight->counting = false;
 		// A lease may have been counted that ended before it could be noticed.
 		if (in_flight->generation == 0 && in_flight->ended == begun)
 		{
 			in_flight->generation = generation = ++in_flight->last_generation;
 			in_flight->count = count;
+			wanted = in_flight->refused && count < most;
+			in_flight->refused = in_flight->refused && !wanted;
 		}
 		else
 			in_flight->refused = true;
@@ -160,16 +192,22 @@ end_lease_count(const text *queue, uint32 begun, int64 count)
 			note->in_flight_generation = generation;
 			note->reserved = leases_of(note);
 		});
+	if (wanted)
+		raise_flag(mine->ref.slot);
 	return count;
 }
 
 void
 see_leases_in_flight(Note *note)
 {
+	InFlight *in_flight;
+
 	if (note->saw_in_flight || note->ref.slot == nullptr)
 		return;
+	in_flight = &note->ref.slot->in_flight;
 	note->saw_in_flight = true;
-	under(&note->ref.slot->in_flight.lock, [=] { note->in_flight_generation = note->ref.slot->in_flight.generation; });
+	if (pg_atomic_read_u32(&in_flight->watched) != 0)
+		under(&in_flight->lock, [=] { note->in_flight_generation = in_flight->generation; });
 }
 
 bool

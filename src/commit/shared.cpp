@@ -83,6 +83,7 @@ init_queue(QueueSlot *slot)
 	pg_atomic_init_u64(&slot->scheduled, 0);
 	pg_atomic_init_u64(&slot->counted_at, 0);
 	reset_in_flight(&slot->in_flight);
+	reset_spending(&slot->spending);
 	for (Floor &floor : slot->due_floors)
 		reset_floor(&floor);
 }
@@ -116,6 +117,7 @@ start_shared()
 			pg_atomic_init_u32(&shared->queues[i].generation, 0);
 			shared->queues[i].database = InvalidOid;
 			init_in_flight(&shared->queues[i].in_flight);
+			init_spending(&shared->queues[i].spending);
 			for (Floor &floor : shared->queues[i].due_floors)
 				init_floor(&floor);
 			init_queue(&shared->queues[i]);

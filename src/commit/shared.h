@@ -11,6 +11,7 @@
 #include "commit/announced.h"
 #include "commit/floor.h"
 #include "commit/in_flight.h"
+#include "commit/spending.h"
 #include "commit/waiters.h"
 #include "server/pg.h"
 
@@ -36,6 +37,7 @@ enum class Counter {
 	optimistic_retried,
 	optimistic_failed,
 	optimistic_lost,
+	limited,
 	latency_sum_ms
 };
 constexpr int counters = static_cast<int>(Counter::latency_sum_ms) + 1;
@@ -107,6 +109,7 @@ struct QueueSlot {
 	pg_atomic_uint64 scheduled;         // at that time
 	pg_atomic_uint64 counted_at;        // 0 = never
 	InFlight in_flight;                 // its leases
+	Spending spending;                  // of its rate
 	Floor due_floors[priorities];       // of the index pending_due
 };
 

@@ -4,6 +4,7 @@
 
 #include "commit/reservation.h"
 #include "commit/notes.h"
+#include "commit/rate_limit.h"
 #include "commit/waiters.h"
 #include "rows/probe.h"
 #include "server/settings.h"
@@ -105,7 +106,7 @@ tell_worker_of(const Note *note, TimestampTz now)
 		if (note->dropped && note->made_again)
 			reset_counts(slot, now);
 		add_counts(note);
-		if (settle_leases(note) && !notes.told_listeners)
+		if ((settle_leases(note) | settle_rate(note)) && !notes.told_listeners)
 			raise_flag(slot);
 		if (note->due_at <= now && !notes.told_listeners)
 			raise_flag(slot);
@@ -191,6 +192,7 @@ act_at(XactEvent event)
 			break;
 		case XACT_EVENT_ABORT:
 			give_leases_back(0);
+			give_rate_back(0);
 			tell_launcher();
 			break;
 		case XACT_EVENT_PREPARE:
@@ -231,6 +233,7 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId, SubTransactionId, 
 	if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
 		give_leases_back(GetCurrentTransactionNestLevel());
+		give_rate_back(GetCurrentTransactionNestLevel());
 		forget_notes_from(GetCurrentTransactionNestLevel());
 	}
 	else if (event == SUBXACT_EVENT_COMMIT_SUB)

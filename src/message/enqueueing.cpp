@@ -221,7 +221,7 @@ void
 write_created(Call *call, const Queue *queue, Message **created, int count)
 {
 	Numbers numbers = {};
-	Grant grant = {queue, 0, false};
+	Grant grant = {queue, 0, 0};
 
 	if (queue->numbered)
 		numbers = number_messages(call, queue, created, count);
@@ -249,7 +249,7 @@ write_created(Call *call, const Queue *queue, Message **created, int count)
 	for (int i = 0; i < count; i++)
 		note_written(call, queue, created[i]);
 	// Now that the lease is noted.
-	end_grant(&grant);
+	end_grant(call, &grant, grant.count);
 	if (is_first_enqueue())
 		note_first_enqueue(relation_oid(messages_shape.name));
 	note_count(queue->name, Counter::enqueued, count);

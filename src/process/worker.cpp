@@ -16,6 +16,7 @@
 #include "upkeep/installed.h"
 #include "server/settings.h"
 #include "server/stop_point.h"
+#include "commit/notes.h"
 #include "commit/transaction.h"
 
 namespace outbox {
@@ -105,6 +106,20 @@ take_announcements()
 	return look || worker.unslotted_due <= now;
 }
 
+// Queues whose rate allows more by now: those that wait are to be told.
+void
+take_limits()
+{
+	each_queue([](QueueSlot *queue, Watch *) {
+		pg_atomic_uint64 *more_at = &queue->spending.more_at;
+
+		if (announced(more_at) > steady_us())
+			return;
+		take_announced(more_at);
+		raise_flag(queue);
+	});
+}
+
 // The earliest due time that is known or announced.
 TimestampTz
 earliest_due()
@@ -139,6 +154,8 @@ time_to_sleep()
 	each_queue([&](QueueSlot *queue, Watch *watch) {
 		if (pg_atomic_read_u32(&queue->wake) != 0)
 			us = Min(us, Max(watch->gathers_until, has_failed(&worker.notify) ? worker.notify.retry_at : 0) - steady);
+		if (announced(&queue->spending.more_at) != DT_NOEND)
+			us = Min(us, announced(&queue->spending.more_at) - steady);
 	});
 	return Max(us, 0);
 }
@@ -211,6 +228,7 @@ run_worker_round()
 		if (earliest_due() <= now)
 			look_for_due(false);
 	}
+	take_limits();
 	// For messages that the looks found due.
 	notify_listeners(false);
 	sleep_until_needed();

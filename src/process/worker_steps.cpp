@@ -3,6 +3,7 @@
 #include "process/worker_steps.h"
 
 #include "message/due.h"
+#include "message/grant.h"
 #include "message/order.h"
 #include "verbs/repair.h"
 #include "server/settings.h"
@@ -301,7 +302,7 @@ look_at_all(Call *call)
 
 		CHECK_FOR_INTERRUPTS();
 		sweep_due(call, queue);
-		if (!queue->paused && has_due(call, queue))
+		if (!queue->paused && has_due(call, queue) && is_granted_any(call, queue))
 			announce_due(call, queue);
 		if (slot == nullptr)
 			worker.unslotted_due = Min(worker.unslotted_due, next);
@@ -334,7 +335,8 @@ look_at_due(Call *call)
 			watch->next_due = next_due_after(call, queue, watch->seen_until);
 			if (watch->next_due <= call->now)
 			{
-				announce_due(call, queue);
+				if (is_granted_any(call, queue))
+					announce_due(call, queue);
 				watch->next_due = next_due_after(call, queue, call->now);
 			}
 		}

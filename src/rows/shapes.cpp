@@ -210,8 +210,17 @@ const Shape key_marks_shape = {
 	nullptr,
 };
 
-const Shape *const all_shapes[shapes] = {
-	&queues_shape,           &messages_shape,    &attempts_shape, &pending_shape,         &replays_shape,
-	&idempotency_keys_shape, &key_numbers_shape, &dead_shape,     &retired_numbers_shape, &key_marks_shape};
+const Shape rate_spending_shape = {
+	"rate_spending",
+	{{"queue", TEXTOID, not_null}, {"spent_until", INT8OID, not_null}, {"started_at", TIMESTAMPTZOID, not_null}},
+	{{"pkey", true, {"queue"}, nullptr}},
+	{},
+	nullptr,
+};
+
+const Shape *const all_shapes[shapes] = {&queues_shape,      &messages_shape,     &attempts_shape,
+										 &pending_shape,     &replays_shape,      &idempotency_keys_shape,
+										 &key_numbers_shape, &dead_shape,         &retired_numbers_shape,
+										 &key_marks_shape,   &rate_spending_shape};
 
 } // namespace outbox

@@ -112,6 +112,10 @@ namespace key_marks_col {
 enum { mark_id, digest, queue, partition_key, kind, sequence_id, outbox_id, created_at };
 }
 
+namespace rate_spending_col {
+enum { queue, spent_until, started_at };
+}
+
 constexpr int max_columns = 24;
 constexpr int max_own_indexes = 6;
 constexpr int max_own_checks = 6;
@@ -195,7 +199,7 @@ index_count(const Shape &shape)
 	return n;
 }
 
-constexpr int shapes = 10;
+constexpr int shapes = 11;
 extern const Shape *const all_shapes[shapes];
 extern const Shape queues_shape;
 extern const Shape messages_shape;
@@ -207,5 +211,6 @@ extern const Shape replays_shape;
 extern const Shape dead_shape;
 extern const Shape retired_numbers_shape;
 extern const Shape key_marks_shape;
+extern const Shape rate_spending_shape;
 
 } // namespace outbox

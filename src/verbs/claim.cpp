@@ -363,9 +363,9 @@ grant_from(Call *call, const Claim *claim, const Queue *queue, int wanted)
 	Grant grant = begin_grant(call, queue, wanted);
 	RepairScan scan = {};
 
-	if (grant.count == wanted || is_alive(my_database()))
+	if (!grant.is_full || is_alive(my_database()))
 		return grant;
-	end_grant(&grant);
+	drop_grant(call, &grant);
 	scan.most = wanted;
 	scan.by = claim->worker;
 	scan.queues = list_make1(const_cast<Queue *>(queue));
@@ -410,7 +410,7 @@ claim_from(Call *call, Claim *claim, Source *source, int wanted)
 	if (runs->count > 0 && claim->taken < claim->most)
 		extend_runs(call, claim, runs, queue);
 	MemoryContextDelete(claim->round);
-	end_grant(&grant);
+	end_grant(call, &grant, claim->taken - taken_before);
 	note_count(queue->name, Counter::claimed, claim->taken - taken_before);
 	note_count(queue->name, Counter::claim_batches, claim->taken > taken_before);
 }

@@ -12,6 +12,7 @@
 #include "message/order.h"
 #include "message/key_marks.h"
 #include "message/queue.h"
+#include "message/rate_table.h"
 #include "commit/reservation.h"
 #include "commit/transaction.h"
 #include "message/validator.h"
@@ -449,6 +450,7 @@ OUTBOX_FUNCTION(outbox_drop_queue)
 	do
 		CHECK_FOR_INTERRUPTS();
 	while (find_row(table, name, found) && delete_row(table, &found->tts_tid, Wait::for_row) != Changed::done);
+	forget_spending(&call, name);
 	note_dropped(name);
 	ExecDropSingleTupleTableSlot(found);
 	end_call(&call);

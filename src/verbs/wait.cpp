@@ -11,6 +11,7 @@
 #include "server/clock.h"
 #include "server/boundary.h"
 #include "message/due.h"
+#include "message/grant.h"
 #include "message/order.h"
 
 namespace outbox {
@@ -91,7 +92,7 @@ is_claimable(Call *call, const Queue *queue)
 	// Marks that cannot be settled yet are no work.
 	if (!XactReadOnly)
 		settle_some_marks(call, queue);
-	return has_due(call, queue);
+	return has_due(call, queue) && is_granted_any(call, queue);
 }
 
 bool

@@ -94,7 +94,7 @@ private:
 					 "SELECT queue, stats_reset, enqueued, duplicates, claim_batches, claimed, "
 					 "dispatched, failed, retryable, zombie_requeue, leases_lost, repaired, cancelled, "
 					 "released, notified, optimistic, optimistic_delivered, optimistic_retried, optimistic_failed, "
-					 "optimistic_lost, latency_sum_ms FROM outbox.stats WHERE stats_reset IS NOT NULL");
+					 "optimistic_lost, limited, latency_sum_ms FROM outbox.stats WHERE stats_reset IS NOT NULL");
 	}
 
 	static std::string one(Session &session, const std::string &sql)

@@ -46,6 +46,7 @@ SELECT results_eq($$
 	('operational_status',              '',    '',      'SELECT', 'SELECT', 'SELECT', '',       ''),
 	('pending',                         '',    '',      'SELECT', 'SELECT', 'SELECT', '',       ''),
 	('queues',                          '',    '',      'SELECT', 'SELECT', 'SELECT', '',       ''),
+	('rate_spending',                   '',    '',      '',       '',       '',       '',       ''),
 	('replays',                         '',    '',      '',       '',       '',       '',       ''),
 	('retention',                       '',    '',      'SELECT', 'SELECT', 'SELECT', '',       ''),
 	('retired_numbers',                 '',    '',      '',       '',       '',       '',       ''),

@@ -5,7 +5,7 @@ SET intervalstyle = 'postgres';
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(39);
+SELECT plan(40);
 
 CREATE FUNCTION pg_temp.columns(relation regclass) RETURNS TABLE (name text, type text, not_null boolean, value text) LANGUAGE sql AS $$
 	SELECT attname::text, format_type(atttypid, atttypmod), attnotnull, pg_get_expr(adbin, adrelid)
@@ -19,7 +19,7 @@ $$;
 SELECT results_eq(
 	$$SELECT relname::text COLLATE "C", relkind::text FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind NOT IN ('i', 't', 'c', 'I') AND relname !~ '_p[0-9]{8}$' ORDER BY 1$$,
 	$$VALUES ('attempts' COLLATE "C", 'p'), ('attempts_default', 'r'), ('blocked_keys', 'v'), ('dead', 'r'), ('dead_letters', 'v'), ('idempotency_keys', 'r'), ('key_marks', 'r'), ('key_numbers', 'r'), ('messages', 'p'),
-		('messages_default', 'r'), ('operational_status', 'v'), ('pending', 'r'), ('queues', 'r'), ('replays', 'r'), ('retention', 'r'), ('retired_numbers', 'r'), ('sequences', 'v'), ('stats', 'v'), ('status', 'v'),
+		('messages_default', 'r'), ('operational_status', 'v'), ('pending', 'r'), ('queues', 'r'), ('rate_spending', 'r'), ('replays', 'r'), ('retention', 'r'), ('retired_numbers', 'r'), ('sequences', 'v'), ('stats', 'v'), ('status', 'v'),
 		('workers', 'v')$$,
 	'the tables and views');
 
@@ -130,6 +130,10 @@ SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.dead')$$, $$VALUES
 	('acknowledged_at', 'timestamp with time zone', false, NULL),
 	('acknowledged_by', 'text', false, NULL),
 	('reason', 'text', false, NULL)$$, 'columns of dead');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.rate_spending')$$, $$VALUES
+	('queue', 'text', true, NULL),
+	('spent_until', 'bigint', true, NULL),
+	('started_at', 'timestamp with time zone', true, NULL)$$, 'columns of rate_spending');
 SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.retired_numbers')$$, $$VALUES
 	('outbox_id', 'uuid', true, NULL),
 	('sequence_id', 'bigint', true, NULL)$$, 'columns of retired_numbers');
@@ -231,10 +235,10 @@ SELECT results_eq($$SELECT * FROM pg_temp.indexes('outbox.pending')$$, $$VALUES
 	('pending_key_sequence', 'UNIQUE USING btree (outbox.key_digest(queue, partition_key), sequence_id) WHERE (sequence_id IS NOT NULL)'),
 	('pending_lease', 'USING btree (lease_expires_at, claimed_by) WHERE ((claimed_by IS NOT NULL) OR (claimed_at IS NOT NULL) OR (lease_expires_at IS NOT NULL))'),
 	('pending_pkey', 'UNIQUE USING btree (outbox_id)')$$, 'indexes of pending');
-SELECT results_eq($$SELECT relname::text COLLATE "C", d.definition FROM unnest(ARRAY['dead', 'idempotency_keys', 'key_marks', 'key_numbers', 'replays', 'retired_numbers']) relname,
+SELECT results_eq($$SELECT relname::text COLLATE "C", d.definition FROM unnest(ARRAY['dead', 'idempotency_keys', 'key_marks', 'key_numbers', 'rate_spending', 'replays', 'retired_numbers']) relname,
 		LATERAL pg_temp.constraints(('outbox.' || relname)::regclass) d ORDER BY 1$$,
 	$$VALUES ('dead' COLLATE "C", 'CHECK ((num_nulls(acknowledged_at, acknowledged_by, reason) = ANY (ARRAY[0, 3])))'), ('dead', 'PRIMARY KEY (outbox_id)'),
-		('idempotency_keys', 'PRIMARY KEY (digest)'), ('key_marks', 'CHECK ((kind = ANY (ARRAY[''drained''::text, ''gap''::text, ''blocked''::text])))'), ('key_marks', 'PRIMARY KEY (mark_id)'), ('key_numbers', 'PRIMARY KEY (digest, upto)'), ('replays', 'PRIMARY KEY (outbox_id)'), ('retired_numbers', 'PRIMARY KEY (outbox_id)')$$,
+		('idempotency_keys', 'PRIMARY KEY (digest)'), ('key_marks', 'CHECK ((kind = ANY (ARRAY[''drained''::text, ''gap''::text, ''blocked''::text])))'), ('key_marks', 'PRIMARY KEY (mark_id)'), ('key_numbers', 'PRIMARY KEY (digest, upto)'), ('rate_spending', 'PRIMARY KEY (queue)'), ('replays', 'PRIMARY KEY (outbox_id)'), ('retired_numbers', 'PRIMARY KEY (outbox_id)')$$,
 	'keys of the tables beside');
 -- The comment on the index of terminal attempts states the invariant.
 SELECT matches(obj_description('outbox.attempts_default_one_terminal_per_outbox'::regclass, 'pg_class'), 'at most one terminal attempt',

@@ -1,14 +1,11 @@
 --
--- Limits of a queue: how many messages may be leased at a time. Here without the library preloaded: a claim counts the
--- leases in the table. (With it: test/t/041_limits.pl; sessions that meet: race_limit.)
+-- Limits of a queue: how many messages may be leased at a time, and in a time. Here without the library preloaded: a
+-- claim counts the leases in the table, and keeps what is spent of the rate in a table. (With it: test/t/041_limits.pl;
+-- sessions that meet: race_limit.)
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('l', max_in_flight => 3, repair_delay => '0', backoff_base => '0', max_attempts => 3);
 CREATE FUNCTION t.claim(n integer, worker text DEFAULT 'w', VARIADIC queues text[] DEFAULT '{l}') RETURNS text LANGUAGE sql AS $$
@@ -59,6 +56,40 @@ SELECT outbox.create_queue('f', ordering => 'fifo', max_in_flight => 2);
 SELECT count(*) FROM unnest('{a1,a2,a3,b1}'::text[]) n, outbox.enqueue(n, '1', 'f', partition_key => left(n, 1));
 SELECT t.claim(9, 'w', 'f'), t.claim(9, 'w', 'f') AS none;
 SELECT t.end('a1'), t.claim(9, 'w', 'f');
+
+-- Rates. One message takes a day, and the bucket is empty when the server starts; here it is filled by hand.
+SELECT outbox.create_queue('r', rate_limit => 1 / 86400::float8, rate_burst => 4, backoff_base => '0');
+SELECT count(*) FROM generate_series(1, 11) g, outbox.enqueue('r' || g, '1', 'r');
+SELECT t.claim(9, 'w', 'r') AS none, count(*) FROM outbox.rate_spending;
+CREATE FUNCTION t.fill() RETURNS void LANGUAGE sql AS $$
+	INSERT INTO outbox.rate_spending VALUES ('r', -2 * 10 ^ 18, pg_postmaster_start_time())
+	ON CONFLICT (queue) DO UPDATE SET spent_until = excluded.spent_until, started_at = excluded.started_at
+$$;
+SELECT t.fill(), t.claim(3, 'w', 'r'), t.claim(3, 'w', 'r'), t.claim(3, 'w', 'r') AS none;
+-- Other queues of the same claim have their own. What was spent before the server started says nothing.
+SELECT t.claim(9, 'w', 'r', 'f') AS none, t.fill();
+UPDATE outbox.rate_spending SET started_at = started_at - interval '1 s';
+SELECT t.claim(9, 'w', 'r') AS none, t.fill();
+-- What is rolled back, also to a savepoint, is not spent; each try counts, and so does optimistic sending.
+BEGIN;
+SELECT t.claim(2, 'w', 'r');
+SAVEPOINT s;
+SELECT t.claim(9, 'w', 'r'), t.claim(9, 'w', 'r') AS none;
+ROLLBACK TO s;
+SELECT t.claim(1, 'w', 'r');
+ROLLBACK;
+SELECT lease_token IS NOT NULL AS leased FROM outbox.enqueue_and_claim('w', 'o', '1', 'r');
+SELECT recorded FROM outbox.complete(t.id('r1'), t.token('r1'), 'w', 'RETRYABLE');
+SELECT t.claim(9, 'w', 'r'), (SELECT lease_token IS NOT NULL FROM outbox.enqueue_and_claim('w', 'p', '1', 'r')) AS leased;
+-- One that claims nothing spends nothing; the lesser of two limits holds.
+SELECT outbox.create_queue('empty', rate_limit => 1000000), pg_sleep(0.001), t.claim(9, 'w', 'empty') AS none, count(*) FROM outbox.rate_spending WHERE queue = 'empty';
+SELECT t.fill(), outbox.alter_queue('r', max_in_flight => 9), t.claim(9, 'w', 'r'), t.claim(9, 'w', 'r') AS none;
+SELECT outbox.alter_queue('r', max_in_flight => NULL), t.claim(1, 'w', 'r'), t.claim(1, 'w', 'r') AS last, t.claim(1, 'w', 'r') AS none;
+SELECT outbox.alter_queue('r', rate_limit => NULL), t.claim(1, 'w', 'r');
+-- A dropped queue leaves nothing.
+SELECT count(outbox.cancel(outbox_id, 'end', force => true)) FROM outbox.pending WHERE queue = 'r';
+SELECT outbox.drop_queue('r'), (SELECT count(*) FROM outbox.rate_spending);
+SELECT count(*) FROM outbox.rate_spending;
 
 SELECT t.try(s) FROM (VALUES ($$SELECT outbox.create_queue('x', max_in_flight => 0)$$), ($$SELECT outbox.alter_queue('l', max_in_flight => -2)$$)) v(s);
 SELECT * FROM outbox.check(deep => true) WHERE severity = 'error';

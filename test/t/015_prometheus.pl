@@ -215,6 +215,11 @@ step('a claim of more than there is, of two queues', q{
 		CREATE TABLE held AS SELECT * FROM outbox.claim('w', 8, queues => ARRAY['v', 'w']);
 		SELECT count(*) FROM outbox.claim('w', 1, queues => ARRAY['v'])},
 	{ v => { claim_batches => 1, claimed => 3 }, w => { claim_batches => 1, claimed => 5 } });
+step('a claim that a limit stops', q{
+		SELECT outbox.alter_queue('w', max_in_flight => 5);
+		SELECT count(*) FROM outbox.claim('w', 1, queues => ARRAY['w']);
+		SELECT outbox.alter_queue('w', max_in_flight => NULL)},
+	{ w => { limited => 1 } });
 step('renewed, and given back', q{
 		SELECT error FROM (SELECT array_agg(outbox_id) AS ids, array_agg(lease_token) AS tokens FROM held) h,
 			LATERAL outbox.renew('w', ids, tokens) r;

@@ -1,8 +1,12 @@
-# max_in_flight with the library preloaded: the count of leases in shared memory.
+# Limits of a queue with the library preloaded: the count of leases, and what is spent of the rate, in shared memory.
 #
-# Proves: however many sessions claim, report, give back, roll back and die, no snapshot ever sees more leases than the
+# Proves of max_in_flight: however many sessions claim, report, give back, roll back and die, no snapshot ever sees more leases than the
 # limit allows; nothing of the limit is lost by any of it; a crash and prepared transactions make the count unknown, and the
 # next claim finds it again; who waits is woken when a lease ends.
+#
+# Of rate_limit: in no time that begins with a claim and ends with one more messages are leased than the burst and the rate
+# allow, whatever sessions do, with the library preloaded and without; a start of the server, also after a crash, allows
+# nothing at once; who waits is woken by the time when there is more; a limit that leaves nothing makes nobody look in vain.
 use strict;
 use warnings;
 
@@ -113,7 +117,146 @@ $node->poll_query_until('postgres', "SELECT wait_event_type = 'Extension' FROM p
 is($node->safe_psql('postgres', 'SELECT finish(1)'), '1', 'a lease ends');
 is(result_of($waits), '1', '... and a session that waits claims in its place');
 ok(log_lines($node, $from, qr/woken for work/), '... because it was woken');
+
+# A queue that has nothing for a claim makes nobody look again, however little its limit allows.
+$node->safe_psql('postgres', q{
+	SELECT outbox.create_queue('empty', max_in_flight => 2, rate_limit => 1);
+	SELECT (SELECT count(*) FROM outbox.claim('w', 8 + g, queues => '{empty}')) FROM generate_series(1, 20) g;
+	SELECT outbox.enqueue('told', '1')});
+$node->poll_query_until('postgres', q{SELECT notified > 0 FROM outbox.stats WHERE queue = 'default'});
+is($node->safe_psql('postgres', q{SELECT notified, limited FROM outbox.stats WHERE queue = 'empty'}), '0|0', 'claims of an empty queue announce nothing');
+
+# ---------------------------------------------------------------- the rate
+
+# What each claim got, with the clock before and behind it.
+my $rate = 500;
+my $burst = 20;
+
+sub prepare_rates
+{
+	my ($server) = @_;
+
+	$server->safe_psql('postgres', qq{
+		SELECT outbox.create_queue('rate', rate_limit => $rate, rate_burst => $burst, repair_delay => '0', backoff_base => '0', max_attempts => NULL);
+		SELECT count(*) FROM generate_series(1, 3000) g, outbox.enqueue('r' || g, '1', 'rate');
+		SELECT outbox.create_queue('long', rate_limit => 10, rate_burst => 100000);
+		SELECT count(*) FROM generate_series(1, 3000) g, outbox.enqueue('l' || g, '1', 'long');
+		CREATE TABLE claims (begun timestamptz, ended timestamptz, leases int);
+		CREATE FUNCTION take_rate(n int, outcome int) RETURNS int LANGUAGE plpgsql AS \$\$
+		DECLARE
+			begun timestamptz := clock_timestamp();
+			kept uuid[];
+			tokens uuid[];
+		BEGIN
+			IF outcome = 4 THEN
+				BEGIN
+					PERFORM FROM outbox.claim('w', n, queues => '{rate}');
+					RAISE division_by_zero;
+				EXCEPTION WHEN division_by_zero THEN
+				END;
+			END IF;
+			SELECT array_agg(outbox_id), array_agg(lease_token) INTO kept, tokens FROM outbox.claim('w', n, queues => '{rate}');
+			IF outcome = 3 AND kept IS NOT NULL THEN
+				PERFORM FROM outbox.complete_batch('w', kept, tokens, array_fill('RETRYABLE'::outbox.attempt_state, ARRAY[cardinality(kept)]));
+			ELSIF outcome = 2 AND kept IS NOT NULL THEN
+				PERFORM FROM outbox.release('w', kept[2:], tokens[2:]);
+				kept := kept[:1];
+			ELSIF outcome = 1 THEN
+				RAISE EXCEPTION 'rolled back' USING ERRCODE = '40001';
+			END IF;
+			INSERT INTO claims VALUES (begun, clock_timestamp(), coalesce(cardinality(kept), 0));
+			RETURN coalesce(cardinality(kept), 0);
+		END
+		\$\$});
+}
+
+# From the first claim of a run on, to the end of each. The clock of the rate and that of the log may differ a little.
+my $most = qq{
+	SELECT max(sum - $burst - $rate * (extract(epoch FROM ended - first)::float8 * 1.001 + 0.001)) <= 0, max(sum) > $burst
+	FROM (SELECT ended, min(begun) OVER () AS first, sum(leases) OVER (ORDER BY ended) FROM claims) c};
+
+sub run_rates
+{
+	my ($server, $with) = @_;
+	my $script = $server->basedir . '/rate.sql';
+	my ($rate_out, $rate_err) = ('', '');
+
+	append_to_file($script, "\\set n random(1, 15)\n\\set outcome random(1, 8)\nSELECT take_rate(:n, :outcome);\n");
+	IPC::Run::run([ 'pgbench', '-n', '-c', '8', '-j', '1', '-T', '2', '--max-tries', '1', '--random-seed', $seed, '-f', $script,
+		$server->connstr('postgres') ], '<', \undef, '>', \$rate_out, '2>', \$rate_err);
+	$rate_err =~ s/^pgbench: (?:hint|setting random seed).*\n//mg;
+	is($rate_err, '', "$with: many sessions claim, without an error");
+	is($server->safe_psql('postgres', $most), 't|t', '... never more than the rate allows');
+	is($server->safe_psql('postgres', 'SELECT pg_sleep(0.1); SELECT take_rate(100, 9)'), "\n$burst", '... and all of the burst, after a pause');
+
+	# What accrued before the start is lost.
+	$server->stop('immediate');
+	$server->start;
+	is($server->safe_psql('postgres', q{
+		WITH c AS MATERIALIZED (SELECT count(*) FROM outbox.claim('w', 10000, queues => '{long}'))
+		SELECT count <= 10 * extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) FROM c}), 't', '... and after a crash, no more than the time since');
+	is($server->safe_psql('postgres', q{
+		WITH c AS MATERIALIZED (SELECT count(*) FROM outbox.claim('w', 10000, queues => '{long}'))
+		SELECT count <= 10 * extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) FROM c}), 't', '... nor at the next claim');
+}
+
+prepare_rates($node);
+run_rates($node, 'preloaded');
+
+# Released without a try.
+my $take = q{SELECT array_agg(outbox_id) AS ids, array_agg(lease_token) AS tokens, count(*) FROM outbox.claim('w', 99, queues => '{rate}')};
+is($node->safe_psql('postgres', qq{SELECT pg_sleep(0.1); SELECT count, (SELECT count(*) FROM outbox.release('w', ids, tokens)) FROM ($take) c}), "\n$burst|$burst", 'a burst is released');
+is($node->safe_psql('postgres', qq{SELECT count FROM ($take) c}), $burst, '... and can be claimed again');
+my $gone = session($node);
+$node->safe_psql('postgres', 'SELECT pg_sleep(0.1)');
+is($gone->query_safe("BEGIN; SELECT count FROM ($take) c"), $burst, 'a session claims a burst');
+$node->safe_psql('postgres', 'SELECT pg_terminate_backend(' . $gone->query_safe('SELECT pg_backend_pid()') . ', 60000)');
+is($node->safe_psql('postgres', qq{SELECT count FROM ($take) c}), $burst, '... and dies: others claim it');
+$node->safe_psql('postgres', q{
+	SELECT outbox.create_queue('keys', ordering => 'fifo', rate_limit => 50, rate_burst => 5, backoff_base => '0');
+	SELECT count(*) FROM generate_series(1, 9) g, outbox.enqueue('k' || g, '1', 'keys', partition_key => 'a');
+	SELECT pg_sleep(0.2)});
+is($node->safe_psql('postgres', q{
+	CREATE TABLE run AS SELECT * FROM outbox.claim('w', 9, queues => '{keys}');
+	SELECT count(*), (SELECT recorded FROM run, LATERAL outbox.complete(outbox_id, lease_token, 'w', 'RETRYABLE') WHERE sequence_id = 1) FROM run}), '5|RETRYABLE', 'a run whose first message fails');
+is($node->safe_psql('postgres', q{SELECT count(*) >= 4 FROM outbox.claim('w', 9, queues => '{keys}')}), 't', '... gives the others back');
+
+# Waiting.
+wait_for_worker($node);
+$node->safe_psql('postgres', q{
+	SELECT outbox.create_queue('slow', rate_limit => 0.4);
+	SELECT outbox.enqueue('s' || g, '1', 'slow') FROM generate_series(1, 5) g;
+	SELECT outbox.create_queue('day', rate_limit => 1 / 86400.0);
+	SELECT outbox.enqueue('d' || g, '1', 'day') FROM generate_series(1, 5) g});
+my $slow = session($node);
+my $day = session($node);
+$from = log_size($node);
+$slow->query_safe('SET log_min_messages = debug1');
+start_query($slow, q{SELECT count(*) FROM outbox.claim('waits', 3, queues => '{slow}', wait => '10 min')});
+start_query($day, q{CALL outbox.wait_for_work('10 min', '{day}')});
+is(result_of($slow), '1', 'a session that waits claims what the rate allows');
+ok(log_lines($node, $from, qr/woken for work/), '... because it was woken');
+is($node->safe_psql('postgres', "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $day->{outbox_pid}"), 'Extension', 'wait_for_work does not end while the rate allows nothing');
+is($node->safe_psql('postgres', q{SELECT limited > 0 FROM outbox.stats WHERE queue = 'slow'}), 't', 'claims that were limited are counted');
+$node->safe_psql('postgres', q{SELECT outbox.alter_queue('day', rate_limit => 100000)});
+is(result_of($day), '', '... but when the limit is raised');
+
 is($node->safe_psql('postgres', q{SELECT object, problem FROM outbox.check(deep => true) WHERE severity = 'error'}), '', 'check() finds nothing');
-$waits->quit;
+$_->quit foreach $waits, $slow, $day;
 $node->stop;
+
+# ---------------------------------------------------------------- without preloading
+
+my $plain = new_node('plain');
+
+prepare_rates($plain);
+run_rates($plain, 'without preloading');
+my $holds = session($plain);
+$plain->safe_psql('postgres', 'SELECT pg_sleep(0.1)');
+is($holds->query_safe("BEGIN; SELECT count FROM ($take) c"), $burst, 'a session claims a burst');
+is($plain->safe_psql('postgres', 'SELECT pg_sleep(0.1); SELECT take_rate(5, 9)'), "\n0", '... and nobody else anything, until it ends');
+$holds->query_safe('ROLLBACK');
+is($plain->safe_psql('postgres', 'SELECT take_rate(100, 9)'), $burst, '... by a rollback');
+$holds->quit;
+$plain->stop;
 done_testing();
