@@ -2,13 +2,9 @@
 -- ordering = 'fifo': within (queue, partition_key) a message is leased only when every earlier
 -- one has ended, or together with it. (Sessions that meet: the isolation specs.)
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('f', ordering => 'fifo', max_attempts => 9, backoff_base => '0', repair_delay => '0');
 
