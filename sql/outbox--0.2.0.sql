@@ -153,7 +153,7 @@ COMMENT ON COLUMN outbox.queues.rate_limit IS 'how many of its messages may be l
 COMMENT ON COLUMN outbox.queues.rate_burst IS 'how many messages rate_limit allows at once after a pause; NULL = those of one second, at least 1';
 COMMENT ON COLUMN outbox.queues.max_in_flight_per_key IS 'how many messages of one partition_key may be leased at a time; NULL = no limit';
 COMMENT ON COLUMN outbox.queues.fair_by IS 'partition_key: claims take messages of each key in turn; NULL = oldest due first within priority';
-COMMENT ON COLUMN outbox.queues.priority_aging IS 'a message that waits so long is claimed as one of the next higher priority; NULL = priorities are strict';
+COMMENT ON COLUMN outbox.queues.priority_aging IS 'a message that has waited so long since it became due counts one priority higher; NULL = priorities are strict';
 COMMENT ON CONSTRAINT queues_pkey ON outbox.queues IS 'one row for each queue';
 COMMENT ON INDEX outbox.queues_pkey IS 'one row for each queue';
 COMMENT ON CONSTRAINT queues_name_length ON outbox.queues IS 'a queue name is a NOTIFY payload too';
@@ -601,7 +601,7 @@ RETURNS TABLE (outbox_id uuid, queue text, event_id uuid, event_type text, aggre
 	lease_token uuid, lease_expires_at timestamptz, payload_bytes bytea, content_type text)
 LANGUAGE c VOLATILE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_claim';
 COMMENT ON FUNCTION outbox.claim(text, integer, interval, text[], interval, integer[]) IS
-$$Leases at most batch_size due messages to worker_id, each under a fresh token, oldest due first within priority within a queue; queues are served in the order given, or by shares.
+$$Leases at most batch_size due messages to worker_id, each under a fresh token, oldest due first within priority within a queue (priority_aging raises the priority with the wait); queues are served in the order given, or by shares.
 worker_id: the name of the worker, 1 to 512 bytes. batch_size: at least 1. lease: how long, from now by the wall clock; NULL = each queue's. queues: the queues to look in, at least one; NULL = {default}. wait: how long to wait, at most, until there is something to lease; '0' = not at all. queue_weights: the shares of the queues in batch_size, one number of at least 1 for each element of queues; each queue gets its proportion, rounded by chance, and what a queue does not have is shared by the others; NULL = all of the first queue, then the next.
 Each row that the function returns is leased, also one that the calling query drops (WHERE, LIMIT, a join). An expired lease is first recorded in the ledger (ZOMBIE_REQUEUE, or FAILED at the ceiling, which ends the message), then the message is leased again. A message with a ceiling below its attempts ends as FAILED / RETRIES_EXHAUSTED.
 Errors: P7004 unknown queue; 22004 and 22023 bad arguments; 25001 wait above 0 in an isolation level above READ COMMITTED.

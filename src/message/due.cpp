@@ -1,10 +1,17 @@
 // See due.h. A queue is read priority by priority. Its floors tell which priorities have rows;
 // without floors, one descent finds the next priority in use.
+//
+// With aging the priorities are merged. Each is in order already, since the effective priority falls with the time at
+// which a row became claimable. Of each a time is known before which none of its rows is still to come: its floor at
+// first. The priority whose row of that time would come first is read, for as long as its rows come before those that
+// the others may have; then the next one is chosen. So a priority whose rows cannot come first is not read at all.
+// Where a walk stands follows from the last row that it has returned: all that come before it are passed.
 
 #include "message/due.h"
 
 #include "commit/shared.h"
 #include "commit/sweep.h"
+#include "core/aging.h"
 
 namespace outbox {
 
@@ -112,8 +119,17 @@ raise_over_due(DueScan *scan)
 
 } // namespace
 
+// Of a queue with priority_aging: its levels, as far as they are known.
+struct AgedLevels {
+	TimestampTz from[priorities];  // at the beginning
+	TimestampTz least[priorities]; // no row that is still to come lies below; DT_NOEND: there is none
+	TimestampTz end;               // below it the rows of the current level come before those of all others
+};
+
+namespace {
+
 void
-begin_due_scan(DueScan *scan, Call *call, const Queue *queue)
+begin_scan(DueScan *scan, Call *call, const Queue *queue)
 {
 	Table *table = pending(call);
 
@@ -125,8 +141,6 @@ begin_due_scan(DueScan *scan, Call *call, const Queue *queue)
 	scan->ref = queue_ref(text_to_cstring(queue->name));
 	begin_probe(&scan->probe, table, scan->index, 4);
 }
-
-namespace {
 
 // The first live row of the level. A row in the wrong place raises no floor.
 void
@@ -147,11 +161,145 @@ was_met(DueScan *scan)
 	return scan->resumed;
 }
 
+// ---- priorities that rise
+
+// The floors, or else where the first rows stand.
+void
+find_bounds(DueScan *scan)
+{
+	TimestampTz *from = scan->aged->from;
+
+	for (int level = 0; level < priorities; level++)
+		from[level] = scan->ref.slot != nullptr ? due_floor(scan->ref, scan->queue->name, level) : DT_NOEND;
+	while (scan->ref.slot == nullptr && find_level(scan))
+		if (scan->level >= 0 && scan->level < priorities)
+			from[scan->level] = place_in_level(scan);
+	memcpy(scan->aged->least, from, sizeof(scan->aged->least));
+}
+
+// The level whose next row may come before those of all others. False: nothing is due.
+bool
+choose_level(DueScan *scan)
+{
+	constexpr core::Rank none = {-1, -1};
+	AgedLevels *aged = scan->aged;
+	TimestampTz now = scan->call->now;
+	int64 aging = scan->queue->priority_aging_us;
+	core::Rank first = none;
+	core::Rank second = none;
+
+	for (int level = 0; level < priorities; level++)
+	{
+		core::Rank rank = aged->least[level] > now ? none : core::rank_of(level, aged->least[level], now, aging);
+
+		if (comes_before(rank, first))
+		{
+			second = first;
+			first = rank;
+		}
+		else if (comes_before(rank, second))
+			second = rank;
+	}
+	scan->level = first.priority;
+	aged->end = core::end_of_those_before(second, first.priority, now, aging);
+	return scan->level >= 0;
+}
+
+// The floor is raised only by a walk that begins there.
+bool
+enter_level(DueScan *scan)
+{
+	TimestampTz from;
+
+	if (!choose_level(scan))
+		return false;
+	from = scan->aged->least[scan->level];
+	if (scan->ref.slot != nullptr)
+	{
+		TimestampTz floor = begin_at_due_floor(&scan->floor, scan->ref, scan->queue->name, scan->level);
+
+		if (floor < from || is_made_anew(pending(scan->call)->rel))
+			leave_floor(&scan->floor);
+		from = Max(from, floor);
+	}
+	start_in_level(scan, from, scan->call->now);
+	scan->in_level = true;
+	return true;
+}
+
+// The next row of the level that comes before those of all others. If there is none, says from where on there may be
+// some later.
+bool
+next_in_level(DueScan *scan, TimestampTz *least)
+{
+	while (next_settled(&scan->probe, ForwardScanDirection))
+	{
+		TimestampTz key = place_in_level(scan);
+
+		CHECK_FOR_INTERRUPTS();
+		if (scan->floor.floor != nullptr)
+			raise_to_row(scan);
+		// A row in the wrong place is none that is due.
+		if ((scan->resumed && was_met(scan)) || key > scan->call->now)
+			continue;
+		*least = key;
+		if (key >= scan->aged->end)
+			return false;
+		if (!TransactionIdIsValid(scan->probe.changer()))
+			return true;
+	}
+	raise_over_due(scan);
+	*least = DT_NOEND;
+	return false;
+}
+
+bool
+next_aged(DueScan *scan)
+{
+	while (scan->in_level || enter_level(scan))
+	{
+		TimestampTz least;
+
+		if (next_in_level(scan, &least))
+			return true;
+		scan->aged->least[scan->level] = least;
+		scan->in_level = scan->resumed = false;
+	}
+	return false;
+}
+
+// All that comes before that row is passed.
+void
+rest_aged(DueScan *scan, const DuePlace &place)
+{
+	AgedLevels *aged = scan->aged;
+	TimestampTz now = scan->call->now;
+	int64 aging = scan->queue->priority_aging_us;
+	core::Rank rank = core::rank_of(place.level, place.place.key, now, aging);
+
+	for (int level = 0; level < priorities; level++)
+		aged->least[level] = Max(aged->from[level], core::end_of_those_before(rank, level, now, aging));
+	aged->least[place.level] = place.place.key;
+	scan->in_level = false;
+}
+
 } // namespace
+
+void
+begin_due_scan(DueScan *scan, Call *call, const Queue *queue)
+{
+	begin_scan(scan, call, queue);
+	if (queue->priority_aging_us <= 0)
+		return;
+	scan->aged = static_cast<AgedLevels *>(palloc(sizeof(AgedLevels)));
+	find_bounds(scan);
+}
 
 bool
 next_due(DueScan *scan)
 {
+	if (scan->aged != nullptr)
+		return next_aged(scan);
 	if (scan->resting)
 		start_in_level(scan, scan->left_at.key, scan->call->now);
 	scan->resting = false;
@@ -182,6 +330,8 @@ rest_due_scan(DueScan *scan, const DuePlace &place)
 	scan->level = place.level;
 	scan->left_at = place.place;
 	scan->in_level = scan->resting = scan->resumed = true;
+	if (scan->aged != nullptr)
+		rest_aged(scan, place);
 }
 
 void
@@ -189,6 +339,8 @@ end_due_scan(DueScan *scan)
 {
 	leave_floor(&scan->floor);
 	end_probe(&scan->probe);
+	if (scan->aged != nullptr)
+		pfree(scan->aged);
 }
 
 bool
@@ -197,7 +349,7 @@ has_due(Call *call, const Queue *queue)
 	DueScan scan;
 	bool found;
 
-	begin_due_scan(&scan, call, queue);
+	begin_scan(&scan, call, queue);
 	found = next_due(&scan);
 	end_due_scan(&scan);
 	return found;
@@ -210,7 +362,7 @@ next_due_after(Call *call, const Queue *queue, TimestampTz after)
 	TimestampTz from;
 	DueScan scan;
 
-	begin_due_scan(&scan, call, queue);
+	begin_scan(&scan, call, queue);
 	remember_entries(&scan.probe);
 	while (move_on(&scan, &from))
 	{
@@ -263,7 +415,7 @@ sweep_due(Call *call, const Queue *queue)
 {
 	DueScan scan;
 
-	begin_due_scan(&scan, call, queue);
+	begin_scan(&scan, call, queue);
 	remember_entries(&scan.probe);
 	for (scan.level = scan.ref.slot != nullptr ? most_priority : -1; scan.level >= 0; scan.level--)
 		sweep_below(

@@ -1,6 +1,7 @@
 // The order of claims: a walk over the rows of a queue that are due.
 //
-// Guarantees: highest priority first, and within a priority the row that has been due longest. Rows that
+// Guarantees: highest priority first, and within a priority the row that has been due longest. In a queue with
+// priority_aging the priority that counts is the effective one (core/aging.h), at the time of the call. Rows that
 // another open transaction is changing are skipped. Scheduled and leased rows cost nothing: a row's
 // place in the index is the time at which it becomes claimable, greatest(next_attempt_at,
 // lease_expires_at), so they stand behind the due ones. Finished rows that VACUUM may not remove
@@ -23,6 +24,8 @@ struct DuePlace {
 	Place place;
 };
 
+struct AgedLevels;
+
 struct DueScan {
 	Call *call;
 	const Queue *queue;
@@ -33,8 +36,9 @@ struct DueScan {
 	bool resting;
 	bool resumed; // skips the rows up to left_at
 	Place left_at;
-	QueueRef ref;    // without a slot: no floors
-	FloorScan floor; // of the level
+	QueueRef ref;     // without a slot: no floors
+	FloorScan floor;  // of the level
+	AgedLevels *aged; // nullptr: priorities are strict
 };
 
 void begin_due_scan(DueScan *scan, Call *call, const Queue *queue);

@@ -160,11 +160,30 @@ put_aging(FunctionCallInfo fcinfo, Table *table, TupleTableSlot *row, bool keep_
 		set(table, row, queues_col::priority_aging, PG_GETARG_DATUM(argument));
 }
 
+// The order of keys and that of rising priorities are different orders.
+void
+refuse_two_orders(Table *table, TupleTableSlot *row)
+{
+	bool isnull;
+	auto given = [&](int column) {
+		table->get(row, column, &isnull);
+		return !isnull;
+	};
+
+	if (!given(queues_col::priority_aging))
+		return;
+	for (int column : {queues_col::fair_by, queues_col::max_in_flight_per_key})
+		if (given(column))
+			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+							errmsg("a queue cannot have both priority_aging and %s", queues_shape.columns[column].name),
+							errhint("Remove one of them. Without priority_aging priorities are strict.")));
+}
+
 // Each line goes with what makes the setting work.
 void
 refuse_unsupported(Table *table, TupleTableSlot *row)
 {
-	for (int column : {queues_col::max_in_flight_per_key, queues_col::fair_by, queues_col::priority_aging})
+	for (int column : {queues_col::max_in_flight_per_key, queues_col::fair_by})
 	{
 		bool isnull;
 
@@ -217,6 +236,7 @@ put_settings(FunctionCallInfo fcinfo, const text *owner, Table *table, TupleTabl
 	put_rate(fcinfo, table, row, keep_absent);
 	put_fair_by(fcinfo, table, row, keep_absent);
 	put_aging(fcinfo, table, row, keep_absent);
+	refuse_two_orders(table, row);
 	refuse_unsupported(table, row);
 }
 

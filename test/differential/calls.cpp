@@ -624,6 +624,7 @@ add_settings(Random &random, Call &call, bool all)
 	maybe(15, "backoff_cap", quoted(random.pick({"0", "5 hours", "1 mon"})));
 	maybe(15, "repair_delay", quoted(random.pick(delays)));
 	maybe(25, "max_releases", random.pick({"0", "0", "1", "1", "2", "NULL"}));
+	maybe(25, "priority_aging", random.pick({"'1 hour'", "'1 hour'", "'3 hours'", "'0'"}));
 	if (all)
 		call.arguments.emplace_back("backoff_jitter", "0");
 }
@@ -1022,7 +1023,11 @@ Call::sql(const std::string &schema) const
 std::string
 World::past()
 {
-	return format_time(began_us - ++moments * minute_us);
+	// In the first half of an hour, so that no wait comes to whole hours while the test runs: priorities rise then.
+	do
+		moments += 7;
+	while (moments % 60 == 0 || moments % 60 > 30);
+	return format_time(began_us - moments * minute_us);
 }
 
 std::string
@@ -1130,13 +1135,22 @@ first_calls()
 	};
 	return {
 		make("alter_queue", queues[0], {{"max_attempts", "3"}, {"backoff_jitter", "0"}}),
-		make("create_queue", queues[1], {{"backoff_jitter", "0"}, {"max_releases", "1"}}),
+		make("create_queue", queues[1],
+			 {{"backoff_jitter", "0"}, {"max_releases", "1"}, {"priority_aging", "'1 hour'"}}),
 		make("create_queue", queues[2], {{"ordering", "'numbered'"}, {"backoff_jitter", "0"}}),
 		make("create_queue", queues[3],
-			 {{"ordering", "'numbered'"}, {"max_attempts", "2"}, {"max_releases", "0"}, {"backoff_jitter", "0"}}),
+			 {{"ordering", "'numbered'"},
+			  {"max_attempts", "2"},
+			  {"max_releases", "0"},
+			  {"backoff_jitter", "0"},
+			  {"priority_aging", "'1 hour'"}}),
 		make("create_queue", queues[4], {{"ordering", "'fifo'"}, {"max_releases", "1"}, {"backoff_jitter", "0"}}),
 		make("create_queue", queues[5],
-			 {{"ordering", "'fifo'"}, {"on_dead_head", "'block'"}, {"max_attempts", "3"}, {"backoff_jitter", "0"}}),
+			 {{"ordering", "'fifo'"},
+			  {"on_dead_head", "'block'"},
+			  {"max_attempts", "3"},
+			  {"backoff_jitter", "0"},
+			  {"priority_aging", "'3 hours'"}}),
 		make("create_queue", queues[6], {{"backoff_jitter", "0.5"}, {"payload_kind", "'any'"}, {"max_releases", "0"}})};
 }
 

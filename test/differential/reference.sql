@@ -696,6 +696,11 @@ BEGIN
 		FROM model.messages m WHERE m.outbox_id = id;
 END $$;
 
+-- One higher for each priority_aging that it has waited.
+CREATE FUNCTION model.effective_priority(p model.pending, priority_aging interval, now timestamptz) RETURNS numeric LANGUAGE sql AS $$
+	SELECT p.priority + coalesce(floor(extract(epoch FROM now - greatest(p.next_attempt_at, p.lease_expires_at)) / extract(epoch FROM priority_aging)), 0)
+$$;
+
 CREATE FUNCTION model.check_weights(queues text[], queue_weights int[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	IF queue_weights IS NOT NULL THEN
@@ -772,7 +777,7 @@ BEGIN
 						AND (x.outbox_id <> ALL (waited) AND NOT model.is_in_doubt(x.outbox_id) OR model.chosen_rank(x.outbox_id) IS NOT NULL)
 						AND model.may_see(x.outbox_id) AND x.outbox_id <> ALL (left_alone)
 						AND NOT (model.has_ended(x.outbox_id) AND (x.lease_token IS NOT NULL OR model.is_used_up(x)))
-					ORDER BY x.priority DESC, greatest(x.next_attempt_at, x.lease_expires_at), model.chosen_rank(x.outbox_id)
+					ORDER BY model.effective_priority(x, q.priority_aging, now) DESC, x.priority DESC, greatest(x.next_attempt_at, x.lease_expires_at), model.chosen_rank(x.outbox_id)
 					LIMIT 1 FOR UPDATE SKIP LOCKED;
 					found_one := FOUND;
 					-- One that is left alone is not locked either.
@@ -1189,7 +1194,8 @@ BEGIN
 		OR payload_kind NOT IN ('object', 'any') OR max_releases < 0 OR max_in_flight < 1
 		OR rate_limit <= 0 OR rate_limit >= 'Infinity' OR rate_burst < 1 OR max_in_flight_per_key < 1
 		OR fair_by NOT IN ('', 'partition_key') OR priority_aging < '0');
-	IF max_in_flight_per_key > 0 OR fair_by <> '' OR priority_aging > '0' THEN
+	PERFORM model.refuse_bad(priority_aging > '0' AND (max_in_flight_per_key > 0 OR fair_by <> ''));
+	IF max_in_flight_per_key > 0 OR fair_by <> '' THEN
 		PERFORM model.refuse('0A000', 'not supported yet');
 	END IF;
 	-- No database of this test has a function that could be one.
@@ -1242,7 +1248,8 @@ BEGIN
 	PERFORM model.known_queue(queue);
 	PERFORM model.check_settings(nullif(max_attempts, -1), lease, backoff_base, backoff_cap, backoff_jitter, repair_delay,
 		ordering, on_dead_head, validator, nullif(max_in_flight, -1), payload_kind, nullif(max_releases, -1),
-		nullif(rate_limit, -1), nullif(rate_burst, -1), nullif(max_in_flight_per_key, -1), fair_by, priority_aging);
+		nullif(rate_limit, -1), nullif(rate_burst, -1), nullif(max_in_flight_per_key, -1), fair_by,
+		coalesce(priority_aging, (model.known_queue(queue)).priority_aging));
 	IF (ordering = 'fifo') <> ((model.known_queue(queue)).ordering = 'fifo') THEN PERFORM model.empty_queue(queue); END IF;
 	UPDATE model.queues q SET
 		max_attempts = CASE max_attempts WHEN -1 THEN q.max_attempts ELSE max_attempts END,

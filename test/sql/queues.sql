@@ -10,9 +10,9 @@ FROM outbox.queues;
 
 -- Defaults are those of the table; every setting arrives, by position and by name.
 SELECT outbox.create_queue('plain');
-SELECT outbox.create_queue('all', 5, '1 min', '2 s', '3 h', 0.25, '4 s', 'numbered', 'continue', NULL, true, NULL, 'any', 6, 2.5, 10, NULL, NULL, NULL);
+SELECT outbox.create_queue('all', 5, '1 min', '2 s', '3 h', 0.25, '4 s', 'numbered', 'continue', NULL, true, NULL, 'any', 6, 2.5, 10, NULL, NULL, '1 day');
 SELECT outbox.create_queue(queue => 'named', max_attempts => NULL, lease => '1 min', backoff_base => '2 s', backoff_cap => '3 h', backoff_jitter => 1,
-	repair_delay => '0', ordering => 'none', on_dead_head => 'continue', validator => NULL, paused => false, max_in_flight => NULL, payload_kind => 'any', max_releases => 0, rate_limit => 0.5, rate_burst => NULL, max_in_flight_per_key => NULL, fair_by => NULL, priority_aging => NULL);
+	repair_delay => '0', ordering => 'none', on_dead_head => 'continue', validator => NULL, paused => false, max_in_flight => NULL, payload_kind => 'any', max_releases => 0, rate_limit => 0.5, rate_burst => NULL, max_in_flight_per_key => NULL, fair_by => NULL, priority_aging => '2 h');
 CREATE VIEW t.queues AS SELECT queue, max_attempts, lease, backoff_base AS base, backoff_cap AS cap, backoff_jitter AS jitter, repair_delay, ordering, on_dead_head, validator, paused, max_in_flight, payload_kind AS kind, max_releases AS releases,
 	rate_limit AS rate, rate_burst AS burst, max_in_flight_per_key AS per_key, fair_by, priority_aging AS aging
 FROM outbox.queues ORDER BY queue;
@@ -143,7 +143,8 @@ SELECT t.try(replace(s, 'F(', f)) FROM (VALUES ($$outbox.create_queue('bad', $$)
 	(30, $$SELECT F(priority_aging => '178000000 years')$$),
 	(31, $$SELECT F(max_in_flight_per_key => 1)$$),
 	(32, $$SELECT F(fair_by => 'partition_key')$$),
-	(33, $$SELECT F(priority_aging => '1 min')$$)) v(n, s) ORDER BY f DESC, n;
+	(33, $$SELECT F(priority_aging => '1 min', fair_by => 'partition_key')$$),
+	(34, $$SELECT F(priority_aging => '1 min', max_in_flight_per_key => 1)$$)) v(n, s) ORDER BY f DESC, n;
 SELECT t.try(s) FROM (VALUES
 	($$SELECT outbox.create_queue('bad', max_attempts => -1)$$),
 	($$SELECT outbox.create_queue('bad', max_releases => -1)$$),

@@ -42,7 +42,7 @@ $node->safe_psql('postgres', q{
 	END $$;
 	SELECT guard_against('INSERT OR UPDATE');
 	SELECT outbox.create_queue('a', repair_delay => '0', max_attempts => NULL);
-	SELECT outbox.create_queue('b', repair_delay => '2 ms', max_attempts => NULL);
+	SELECT outbox.create_queue('b', repair_delay => '2 ms', max_attempts => NULL, priority_aging => '20 ms');
 	-- What a worker (or more) holds, as it would remember it.
 	CREATE TABLE held (worker text, outbox_id uuid, token uuid);
 
