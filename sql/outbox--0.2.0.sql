@@ -614,7 +614,7 @@ COMMENT ON PROCEDURE outbox.wait_for_work(interval, text[]) IS
 $$Waits until something is claimable, or max_wait is over. Workers that do not LISTEN call it between claims.
 max_wait: how long at most. queues: the queues to watch; NULL = {default}, as in claim.
 Errors: 25001 in a transaction block, in a function, or after a write; P7004 unknown queue; 22004 and 22023 bad arguments; 25006 during recovery.
-Locks: none while it waits, and no snapshot: it ends the transaction. Cost: a look when it is woken, at least each second; each 100 ms without a background worker.$$;
+Locks: none while it waits, and no snapshot: it ends the transaction. Cost: a look when it begins and when it is woken; each 100 ms without a background worker.$$;
 
 CREATE FUNCTION outbox.complete(outbox_id uuid, lease_token uuid, worker_id text, state outbox.attempt_state,
 	reference text DEFAULT NULL, response_code text DEFAULT NULL, error_code text DEFAULT NULL, error_message text DEFAULT NULL,

@@ -18,6 +18,7 @@ merge(Note *to, const Note *from)
 	to->dropped |= from->dropped;
 	to->turn_passed |= from->turn_passed;
 	to->marked |= from->marked;
+	to->removed |= from->removed;
 	for (int i = 0; i < counters; i++)
 		to->counts[i] += from->counts[i];
 	for (int i = 0; i < latency_buckets; i++)
@@ -134,6 +135,22 @@ raise_flag(QueueSlot *slot)
 		pg_atomic_write_u64(&slot->woken_at, static_cast<uint64>(GetCurrentTimestamp()));
 	if (pg_atomic_exchange_u32(&slot->wake, 1) == 0)
 		wake_worker();
+}
+
+void
+rouse(QueueMask queues)
+{
+	DatabaseSlot *database = my_database();
+	bool is_news = false;
+
+	if (queues == 0 || database == nullptr)
+		return;
+	each_slot(MyDatabaseId, [&](QueueSlot *slot) {
+		if ((mask_of(slot) & queues) != 0)
+			is_news |= pg_atomic_exchange_u32(&slot->rouse, 1) == 0;
+	});
+	if (is_news)
+		wake_process(pg_atomic_read_u32(&database->worker));
 }
 
 } // namespace outbox

@@ -18,6 +18,7 @@ struct Note {
 	bool made_again;       // after that
 	bool turn_passed;      // a key may have to go on
 	bool marked;           // and a mark says which
+	bool removed;          // a row that others may have passed over meanwhile
 	int64 counts[counters];
 	int latency[latency_buckets];
 	int64 kept[kept_counts]; // changes of these counts
@@ -54,5 +55,7 @@ void hand_notes_up(int level);
 // Tells the worker that something of the queue became claimable. Atomic operations only.
 void raise_flag(QueueSlot *slot);
 void wake_worker();
+// Has it wake sessions that wait for the queues, if there is something for them. Atomic operations only.
+void rouse(QueueMask queues);
 
 } // namespace outbox

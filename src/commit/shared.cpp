@@ -43,6 +43,7 @@ init_database(DatabaseSlot *slot)
 	pg_atomic_init_u32(&slot->worker, 0);
 	pg_atomic_init_u32(&slot->leave, 0);
 	pg_atomic_init_u32(&slot->unstarted, 0);
+	pg_atomic_init_u32(&slot->rouses, 0);
 	pg_atomic_init_u32(&slot->went_round, 0);
 	pg_atomic_init_u32(&slot->written, InvalidOid);
 	pg_atomic_init_u64(&slot->sleeps_until, 0);
@@ -73,6 +74,7 @@ init_queue(QueueSlot *slot)
 {
 	pg_atomic_init_u32(&slot->wake, 0);
 	pg_atomic_init_u64(&slot->woken_at, 0);
+	pg_atomic_init_u32(&slot->rouse, 0);
 	pg_atomic_init_u64(&slot->due_at, static_cast<uint64>(DT_NOEND));
 	pg_atomic_init_u32(&slot->dropped, 0);
 	pg_atomic_init_u32(&slot->marked, 1); // until it is found that it has none

@@ -71,7 +71,7 @@ struct Trouble {
 	int failures; // in a row, of the process that lives
 	bool told;    // the log knows
 };
-constexpr int most_troubles = 6;
+constexpr int most_troubles = 7;
 
 // The status of a background process. Only the process writes it; others read it under the lock.
 struct ProcessStatus {
@@ -94,6 +94,7 @@ struct QueueSlot {
 	pg_atomic_uint32 generation; // changes when the slot gets another queue
 	pg_atomic_uint32 wake;       // something of it became claimable
 	pg_atomic_uint64 woken_at;   // when wake was set
+	pg_atomic_uint32 rouse;      // sessions that wait for it may have to be woken, without a notification
 	pg_atomic_uint64 due_at;     // the earliest that was announced since the worker took it
 	pg_atomic_uint32 dropped;
 	pg_atomic_uint32 marked; // outbox.key_marks may hold marks of it that are to be settled
@@ -119,6 +120,7 @@ struct DatabaseSlot {
 	pg_atomic_uint32 worker;       // number of the live worker's PGPROC + 1; 0 = none
 	pg_atomic_uint32 leave;        // the worker is asked to go
 	pg_atomic_uint32 unstarted;    // no background worker slot was free
+	pg_atomic_uint32 rouses;       // the worker wakes all who wait in time: they need not look themselves
 	pg_atomic_uint32 went_round;   // the worker that was started last has completed a round
 	pg_atomic_uint32 written;      // the OID of outbox.messages that was enqueued into; 0 = none yet
 	pg_atomic_uint64 sleeps_until; // when the worker wakes

@@ -118,6 +118,9 @@ tell_worker_of(const Note *note, TimestampTz now)
 			announce_to_worker(&notes.database->settle_at, now);
 		if (note->dropped && !note->made_again)
 			pg_atomic_write_u32(&slot->dropped, 1);
+		// A queue of that name may have another slot, or none.
+		if (note->dropped)
+			wake_all(mask_of(slot));
 		// If the slot has passed to another queue, the flag may be lost.
 		if (is_still(note->ref))
 			return;
@@ -174,6 +177,19 @@ tell_launcher()
 	wake_process(pg_atomic_read_u32(&shared->launcher));
 }
 
+// The levels from there on are rolled back. What others may claim again they have passed over, and what this session
+// was woken for it will not look for.
+void
+rouse_others(int level)
+{
+	QueueMask queues = waits_at_level() >= level ? stop_waiting(0) : 0;
+
+	for (const Note *note = notes.first; note != nullptr; note = note->next)
+		if (note->level >= level && note->removed && is_still(note->ref))
+			queues |= mask_of(note->ref.slot);
+	rouse(queues);
+}
+
 void
 act_at(XactEvent event)
 {
@@ -193,6 +209,7 @@ act_at(XactEvent event)
 		case XACT_EVENT_ABORT:
 			give_leases_back(0);
 			give_rate_back(0);
+			rouse_others(1);
 			tell_launcher();
 			break;
 		case XACT_EVENT_PREPARE:
@@ -214,8 +231,6 @@ at_transaction_event(XactEvent event, void *)
 		return;
 	give_up_raising();
 	forget_pins();
-	if (event == XACT_EVENT_ABORT)
-		wait_no_more();
 	forget_entries();
 	forget_notes();
 }
@@ -227,6 +242,7 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId, SubTransactionId, 
 	{
 		give_up_raising();
 		forget_pins();
+		rouse_others(GetCurrentTransactionNestLevel());
 	}
 	if (notes.first == nullptr)
 		return;
@@ -249,6 +265,7 @@ note_kept(const Entry &entry, int more)
 	if (shared == nullptr)
 		return;
 	note = note_of(entry.queue);
+	note->removed |= more < 0;
 	add(Kept::pending);
 	if (entry.leased)
 	{

@@ -343,16 +343,23 @@ end_due_scan(DueScan *scan)
 		pfree(scan->aged);
 }
 
+int
+count_due(Call *call, const Queue *queue, int most)
+{
+	DueScan scan;
+	int count = 0;
+
+	begin_scan(&scan, call, queue);
+	while (count < most && next_due(&scan))
+		count++;
+	end_due_scan(&scan);
+	return count;
+}
+
 bool
 has_due(Call *call, const Queue *queue)
 {
-	DueScan scan;
-	bool found;
-
-	begin_scan(&scan, call, queue);
-	found = next_due(&scan);
-	end_due_scan(&scan);
-	return found;
+	return count_due(call, queue, 1) > 0;
 }
 
 TimestampTz

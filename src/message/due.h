@@ -49,6 +49,8 @@ void rest_due_scan(DueScan *scan, const DuePlace &place);
 void end_due_scan(DueScan *scan);
 
 bool has_due(Call *call, const Queue *queue);
+// Up to `most`.
+int count_due(Call *call, const Queue *queue, int most);
 
 // The earliest time after `after` at which a row of the queue becomes claimable; DT_NOEND if there
 // is none. Behind many dead entries, a time before which there is none.

@@ -205,8 +205,11 @@ end_grant(Call *call, Grant *grant, int taken)
 		return;
 	note_count(queue->name, Counter::limited);
 	// What has become free meanwhile may be for a session that was never refused.
-	if (gets_more(queue))
-		note_due(queue->name, call->now, call->now);
+	if (!gets_more(queue))
+		return;
+	note_due(queue->name, call->now, call->now);
+	// At once: this claim itself may wait.
+	rouse(mask_of(queue_ref(text_to_cstring(queue->name)).slot));
 }
 
 namespace {
@@ -243,6 +246,28 @@ bool
 is_granted_any(Call *call, const Queue *queue)
 {
 	return (queue->max_in_flight == 0 || has_place(call, queue)) && (queue->rate_limit <= 0 || has_rate(call, queue));
+}
+
+namespace {
+
+int
+grantable(const Queue *queue, int wanted)
+{
+	int places = queue->max_in_flight == 0 ? wanted : find_places(queue->name, wanted, queue->max_in_flight);
+	int most = places == in_flight_unknown ? wanted : places;
+	int found = queue->rate_limit <= 0 ? most : find_rate(queue->name, rate_of_queue(queue), most);
+
+	return found == rate_unknown ? most : found;
+}
+
+} // namespace
+
+int
+count_claimable(Call *call, const Queue *queue, int most)
+{
+	if (!has_due(call, queue) || grantable(queue, 1) == 0)
+		return 0;
+	return grantable(queue, count_due(call, queue, most));
 }
 
 } // namespace outbox

@@ -33,4 +33,8 @@ void end_grant(Call *call, Grant *grant, int taken);
 // Whether a claim would be granted anything. If not, a session that waits is woken when it would.
 bool is_granted_any(Call *call, const Queue *queue);
 
+// How many of its messages, up to `most`, can be claimed now, as far as shared memory knows the limits. If a limit
+// makes them fewer, a session that waits is woken when it allows more.
+int count_claimable(Call *call, const Queue *queue, int most);
+
 } // namespace outbox

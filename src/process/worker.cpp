@@ -68,6 +68,7 @@ depart()
 	// From here on producers notify listeners themselves. Earlier flags are handled here.
 	pg_atomic_write_u32(&worker.slot->worker, 0);
 	pg_memory_barrier();
+	promise_to_rouse(false);
 	notify_listeners(true);
 	end_maintenance();
 	if (worker.finding == Finding::absent)
@@ -156,6 +157,8 @@ time_to_sleep()
 			us = Min(us, Max(watch->gathers_until, has_failed(&worker.notify) ? worker.notify.retry_at : 0) - steady);
 		if (announced(&queue->spending.more_at) != DT_NOEND)
 			us = Min(us, announced(&queue->spending.more_at) - steady);
+		if (watch->rouses || pg_atomic_read_u32(&queue->rouse) != 0)
+			us = Min(us, has_failed(&worker.rouse) ? worker.rouse.retry_at - steady : 0);
 	});
 	return Max(us, 0);
 }
@@ -166,6 +169,7 @@ void
 sleep_until_needed()
 {
 	int64 us = time_to_sleep();
+	bool held;
 	TimestampTz sleeps_until = GetCurrentTimestamp() + us;
 
 	pg_atomic_exchange_u64(&worker.slot->sleeps_until, static_cast<uint64>(sleeps_until));
@@ -174,9 +178,11 @@ sleep_until_needed()
 	worker.slot->report.next_wake = sleeps_until;
 	if (us > 0)
 		pgstat_report_activity(STATE_IDLE, "waiting for a commit, a due message or an expired lease");
+	held = everything_is_held();
 	if (sleep_process(us))
 	{
-		worker.next_poll = Min(worker.next_poll, steady_us() + poll_interval_us());
+		worker.next_poll =
+			Min(worker.next_poll, steady_us() + (held && !everything_is_held() ? 0 : poll_interval_us()));
 		hurry_maintenance();
 	}
 	worker.slot->report.wakeups++;
@@ -203,6 +209,23 @@ poll()
 	pg_atomic_write_u32(&worker.slot->went_round, 1);
 }
 
+// The flags are taken with the notifications; sessions are woken whether or not these could be sent.
+void
+tell_of_work()
+{
+	notify_listeners(false);
+	rouse_sessions();
+}
+
+// Whether it finds what it is to wake sessions for.
+bool
+is_well()
+{
+	return !worker.left_alone && !has_failed(&worker.look) && !has_failed(&worker.notify) &&
+		   !has_failed(&worker.rouse) && !has_failed(&worker.repair) && !has_failed(&worker.settle) &&
+		   !has_failed(&worker.due);
+}
+
 void
 run_worker_round()
 {
@@ -212,7 +235,7 @@ run_worker_round()
 	MemoryContextSwitchTo(worker.context);
 	if (pg_atomic_read_u32(&worker.slot->leave) != 0)
 		depart();
-	notify_listeners(false);
+	tell_of_work();
 	follow_maintenance(worker.slot);
 	look = take_announcements();
 	if (look || steady_us() >= worker.next_poll || is_retry_due(&worker.look))
@@ -230,7 +253,8 @@ run_worker_round()
 	}
 	take_limits();
 	// For messages that the looks found due.
-	notify_listeners(false);
+	tell_of_work();
+	promise_to_rouse(is_well());
 	sleep_until_needed();
 }
 
@@ -238,6 +262,7 @@ void
 leave_worker(int, Datum)
 {
 	pg_atomic_write_u32(&worker.slot->worker, 0);
+	promise_to_rouse(false);
 	end_status(&worker.slot->report);
 	wake_process(pg_atomic_read_u32(&shared->launcher));
 }

@@ -36,7 +36,7 @@ watch_of(QueueSlot *queue)
 	uint32 generation = pg_atomic_read_u32(&queue->generation);
 
 	if (watch->generation != generation || watch->seen_until == 0)
-		*watch = {generation, 0, DT_NOEND, DT_NOBEGIN, worker.looks};
+		*watch = {generation, 0, DT_NOEND, DT_NOBEGIN, worker.looks, false, false};
 	return watch;
 }
 
@@ -50,6 +50,7 @@ make_steps(ProcessStatus *report)
 	worker.due = make_step(report, 3, "look for due messages", usual_lock_timeout);
 	worker.rows = &report->troubles[4];
 	worker.settle = make_step(report, 5, "settle marks of keys", usual_lock_timeout);
+	worker.rouse = make_step(report, 6, "wake waiting sessions", usual_lock_timeout);
 }
 
 // ---- notifying
@@ -80,23 +81,22 @@ take_flags(bool all)
 		// The notification covers all messages that are due now; later commits raise the flag again.
 		watch->seen_until = Max(watch->seen_until, GetCurrentTimestamp());
 		pg_atomic_exchange_u32(&queue->wake, 0);
+		watch->rouses = true;
 		taken = lappend(taken, sending);
 	});
 	return taken;
 }
 
 void
-report_notified(int64 count, QueueMask queues)
+report_notified(int64 count)
 {
 	change_status(&worker.slot->report, [&](ProcessStatus *report) { report->notified += count; });
-	wake_waiters(queues);
 }
 
 void
 count_sent(const List *sent)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	QueueMask queues = 0;
 	ListCell *cell;
 
 	foreach (cell, sent)
@@ -107,9 +107,8 @@ count_sent(const List *sent)
 		count(sending->queue, Counter::notified, 1);
 		pg_atomic_fetch_add_u64(&sending->queue->wakeup_delay[bucket(wakeup_bounds_us, delay_us)], 1);
 		pg_atomic_fetch_add_u64(&sending->queue->wakeup_delay_sum_us, delay_us);
-		queues |= mask_of(sending->queue);
 	}
-	report_notified(list_length(sent), queues);
+	report_notified(list_length(sent));
 }
 
 } // namespace
@@ -124,7 +123,7 @@ notify_listeners(bool all)
 		return;
 	OUTBOX_STOP_POINT("worker_before_collect");
 	taken = take_flags(all);
-	// The safety poll finds the messages when outbox.hold ends.
+	// A poll finds the messages when outbox.hold ends.
 	if (taken == NIL || everything_is_held())
 		return;
 	OUTBOX_STOP_POINT("worker_before_send");
@@ -140,6 +139,88 @@ notify_listeners(bool all)
 	}
 	foreach (cell, taken)
 		pg_atomic_write_u32(&static_cast<Sending *>(lfirst(cell))->queue->wake, 1);
+}
+
+// ---- waking sessions
+
+namespace {
+
+// Beyond that all who wait are woken: they would get many messages each.
+constexpr int64 most_counted_for_sessions = 5000;
+
+bool
+shares_bit(const QueueSlot *queue)
+{
+	bool shares = false;
+
+	each_slot(MyDatabaseId,
+			  [&](const QueueSlot *other) { shares |= other != queue && mask_of(other) == mask_of(queue); });
+	return shares;
+}
+
+void
+rouse_for(Call *call, QueueSlot *slot, bool afresh)
+{
+	Sleepers sleepers = count_sleepers(mask_of(slot));
+	const Queue *queue;
+	int64 count;
+
+	if (!sleepers.any)
+		return;
+	if (shares_bit(slot))
+	{
+		wake_all(mask_of(slot));
+		return;
+	}
+	queue = find_queue(call, cstring_to_text(slot->name));
+	if (queue == nullptr || queue->paused)
+		return;
+	count = count_claimable(call, queue, static_cast<int>(Min(sleepers.wanted, most_counted_for_sessions)));
+	if (count == most_counted_for_sessions)
+		wake_all(mask_of(slot));
+	else
+		wake_for(mask_of(slot), count, afresh);
+}
+
+} // namespace
+
+void
+rouse_sessions()
+{
+	bool any = false;
+
+	each_queue([&](QueueSlot *queue, Watch *watch) {
+		if (pg_atomic_read_u32(&queue->rouse) != 0)
+			watch->rouses |= pg_atomic_exchange_u32(&queue->rouse, 0) != 0;
+		if (!watch->rouses)
+			return;
+		watch->rouses = count_sleepers(mask_of(queue)).any && !worker.left_alone;
+		watch->afresh &= watch->rouses;
+		any |= watch->rouses;
+	});
+	if (!any || is_resting(&worker.rouse))
+		return;
+	OUTBOX_STOP_POINT("worker_before_rouse");
+	if (run_step(&worker.rouse, [] {
+			Call call;
+
+			begin_call(&call, name_in_ledger);
+			each_queue([&](QueueSlot *queue, Watch *watch) {
+				if (watch->rouses)
+					rouse_for(&call, queue, watch->afresh);
+			});
+			end_call(&call);
+		}))
+		each_queue([](QueueSlot *, Watch *watch) { watch->rouses = watch->afresh = false; });
+}
+
+void
+promise_to_rouse(bool rouses)
+{
+	bool did = pg_atomic_exchange_u32(&worker.slot->rouses, rouses) != 0;
+
+	if (did && !rouses)
+		wake_all(every_queue);
 }
 
 // ---- expired leases
@@ -276,13 +357,24 @@ announce_due(const Call *call, const Queue *queue)
 	}
 }
 
+// Who was woken before may be held up: the safety poll wakes another.
+void
+announce_afresh(const Call *call, const Queue *queue, QueueSlot *slot)
+{
+	announce_due(call, queue);
+	if (slot != nullptr)
+		watch_of(slot)->afresh = true;
+}
+
 // Slots of queues that two looks did not find, for example after a rollback, become free.
 void
 let_go_of_missing()
 {
 	each_queue([](QueueSlot *slot, Watch *watch) {
-		if (watch->listed + 2 <= worker.looks)
-			pg_atomic_write_u32(&slot->dropped, 1);
+		if (watch->listed + 2 > worker.looks)
+			return;
+		pg_atomic_write_u32(&slot->dropped, 1);
+		wake_all(mask_of(slot));
 	});
 }
 
@@ -303,7 +395,7 @@ look_at_all(Call *call)
 		CHECK_FOR_INTERRUPTS();
 		sweep_due(call, queue);
 		if (!queue->paused && has_due(call, queue) && is_granted_any(call, queue))
-			announce_due(call, queue);
+			announce_afresh(call, queue, slot);
 		if (slot == nullptr)
 			worker.unslotted_due = Min(worker.unslotted_due, next);
 		else
@@ -362,7 +454,10 @@ look_for_due(bool all)
 	});
 
 	if (told && worker.told_directly > 0)
-		report_notified(worker.told_directly, every_queue);
+	{
+		report_notified(worker.told_directly);
+		wake_unslotted();
+	}
 	if (told && all)
 		worker.last_look = steady_us();
 	else if (!told)

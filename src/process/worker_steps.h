@@ -16,6 +16,8 @@ struct Watch {
 	TimestampTz next_due;   // DT_NOEND = nothing known
 	TimestampTz seen_until; // messages due until then have been announced
 	int64 listed;           // the last look that found the queue in the table
+	bool rouses;            // sessions that wait for it are to be woken
+	bool afresh;            // also if some were woken before
 };
 
 struct Worker {
@@ -24,6 +26,7 @@ struct Worker {
 	Watch *watches;
 	Step look;
 	Step notify;
+	Step rouse;
 	Step repair;
 	Step settle;
 	Step due;
@@ -57,6 +60,10 @@ void make_steps(ProcessStatus *report);
 
 // all: also queues that still gather, because this is the last time.
 void notify_listeners(bool all);
+// Wakes the sessions that wait, as many as there is something for.
+void rouse_sessions();
+// Tells them whether they can rely on it.
+void promise_to_rouse(bool rouses);
 // One slice of the walk over expired leases; the next one follows at once.
 void repair_leases();
 // all: also where no commit said so.

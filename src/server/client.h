@@ -5,16 +5,16 @@
 
 namespace outbox {
 
+// Does not return.
+void end_for_lost_client();
+
 // Ends the session if its client is gone, as client_connection_check_interval does. Costs one
 // system call.
 inline void
 check_client()
 {
-	if (whereToSendOutput != DestRemote || !WaitEventSetCanReportClosed() || pq_check_connection())
-		return;
-	ClientConnectionLost = true;
-	InterruptPending = true;
-	CHECK_FOR_INTERRUPTS();
+	if (whereToSendOutput == DestRemote && WaitEventSetCanReportClosed() && !pq_check_connection())
+		end_for_lost_client();
 }
 
 // The same, for a statement that has run so long that it must have waited.
@@ -24,5 +24,9 @@ check_client_after_wait()
 	if (GetCurrentTimestamp() - GetCurrentStatementStartTimestamp() > USECS_PER_SEC)
 		check_client();
 }
+
+// Waits until this process's latch is set or us have passed; ends the session as soon as its client is gone. The caller
+// processes interrupts.
+void wait_for_latch_or_client(int64 us);
 
 } // namespace outbox

@@ -113,6 +113,8 @@ extern "C" {
 
 // Of libpq/libpq.h, which includes the headers of GSSAPI.
 extern bool pq_check_connection(void);
+extern PGDLLIMPORT WaitEventSet *FeBeWaitSet;
+#define FeBeWaitSetSocketPos 0
 }
 
 // Gone from 17 on.

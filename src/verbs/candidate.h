@@ -19,6 +19,7 @@ struct Claim {
 	int wanted;
 	int most; // of the queue in hand, and those before it
 	int taken;
+	QueueMask taken_from;
 	int ended;
 	bool has_lease;
 	int64 lease_us;

@@ -392,7 +392,6 @@ claim_from(Call *call, Claim *claim, Source *source, int wanted)
 	DueScan scan;
 
 	claim->most = claim->taken + grant.count;
-
 	claim->round = AllocSetContextCreate(CurrentMemoryContext, "outbox claim", ALLOCSET_DEFAULT_SIZES);
 	begin_due_scan(&scan, call, queue);
 	while (claim->taken < claim->most && claim->ended < most_ended)
@@ -411,6 +410,8 @@ claim_from(Call *call, Claim *claim, Source *source, int wanted)
 		extend_runs(call, claim, runs, queue);
 	MemoryContextDelete(claim->round);
 	end_grant(call, &grant, claim->taken - taken_before);
+	if (claim->taken > taken_before)
+		claim->taken_from |= mask_of(queue_ref(text_to_cstring(queue->name)).slot);
 	note_count(queue->name, Counter::claimed, claim->taken - taken_before);
 	note_count(queue->name, Counter::claim_batches, claim->taken > taken_before);
 }
@@ -501,15 +502,17 @@ claim_waiting(Claim *claim, int64 us)
 		ereport(ERROR, (errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 						errmsg("claim with wait cannot run in an isolation level above READ COMMITTED"),
 						errhint("Use CALL outbox.wait_for_work(), then claim.")));
-	begin_waiting(&waiting, claim->queues, us);
+	begin_waiting(&waiting, claim->queues, claim->wanted, us);
 	do
 		look_once([&] {
+			claim->ended = 0;
 			claim->snapshot = RegisterSnapshot(GetLatestSnapshot());
 			claim_once(claim);
 			UnregisterSnapshot(claim->snapshot);
 		});
-	while (claim->taken == 0 && wait_on(&waiting));
-	end_waiting();
+	while (claim->taken == 0 && (claim->ended >= most_ended || wait_on(&waiting)));
+	// What a claim that ended many leaves behind is for others.
+	end_waiting(claim->ended < most_ended ? claim->taken_from : every_queue);
 }
 
 // Of each of the names its weight where it comes first; nullptr if there are none.

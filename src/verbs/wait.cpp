@@ -5,10 +5,12 @@
 
 #include "verbs/wait.h"
 
+#include "commit/notes.h"
 #include "commit/waiters.h"
 #include "server/args.h"
 #include "server/client.h"
 #include "server/clock.h"
+#include "server/stop_point.h"
 #include "server/boundary.h"
 #include "message/due.h"
 #include "message/grant.h"
@@ -18,25 +20,12 @@ namespace outbox {
 
 namespace {
 
-// The longest sleep before a look, or before a check whether the worker still runs.
+// How long a session sleeps before it looks by itself: while the worker is in trouble, or a queue has no slot; and
+// without a worker.
 constexpr int64 look_again_us = 1 * USECS_PER_SEC;
 constexpr int64 look_alone_us = 100 * 1000;
 
-} // namespace
-
-void
-begin_waiting(Waiting *waiting, const List *queues, int64 us)
-{
-	waiting->database = my_database();
-	waiting->queues = queues;
-	if (pg_add_s64_overflow(steady_us(), us, &waiting->ends_at))
-		waiting->ends_at = PG_INT64_MAX;
-	// For all queues, until a look has found them: then each has a slot.
-	wait_for_queues(every_queue);
-}
-
-namespace {
-
+// all: a queue has no slot, perhaps because no look has found it yet.
 QueueMask
 mask_of_all(const List *names)
 {
@@ -53,35 +42,71 @@ mask_of_all(const List *names)
 	return mask;
 }
 
+// When it looks by itself. The worker wakes all before it stops to promise that it will.
+int64
+next_look(const Waiting *waiting, int64 looked_at)
+{
+	if (!is_alive(waiting->database))
+		return looked_at + look_alone_us;
+	if (waiting->mask == every_queue || pg_atomic_read_u32(&waiting->database->rouses) == 0)
+		return looked_at + look_again_us;
+	return PG_INT64_MAX;
+}
+
+void
+sleep_until_called(Waiting *waiting)
+{
+	int64 looked_at = steady_us();
+	int64 now = looked_at;
+
+	for (;;)
+	{
+		int64 until = Min(waiting->ends_at, next_look(waiting, looked_at));
+
+		if (is_called() || now >= until)
+			return;
+		wait_for_latch_or_client(until - now);
+		CHECK_FOR_INTERRUPTS();
+		now = steady_us();
+	}
+}
+
 } // namespace
+
+void
+begin_waiting(Waiting *waiting, const List *queues, int wanted, int64 us)
+{
+	waiting->database = my_database();
+	waiting->queues = queues;
+	waiting->wanted = wanted;
+	if (pg_add_s64_overflow(steady_us(), us, &waiting->ends_at))
+		waiting->ends_at = PG_INT64_MAX;
+	waiting->mask = mask_of_all(queues);
+	wait_for_queues(waiting->mask, wanted);
+}
 
 bool
 wait_on(Waiting *waiting)
 {
-	int64 now = steady_us();
-	int64 until = Min(waiting->ends_at, now + (is_alive(waiting->database) ? look_again_us : look_alone_us));
-	bool woken;
-
 	CHECK_FOR_INTERRUPTS();
-	if (waiting->ends_at <= now)
+	if (waiting->ends_at <= steady_us())
 		return false;
-	wait_for_queues(mask_of_all(waiting->queues));
-	while (!(woken = was_woken()) && now < until)
-	{
-		wait_for_latch(until - now);
-		CHECK_FOR_INTERRUPTS();
-		now = steady_us();
-	}
-	if (woken)
+	waiting->mask = mask_of_all(waiting->queues);
+	wait_for_queues(waiting->mask, waiting->wanted);
+	OUTBOX_STOP_POINT("wait_before_sleep");
+	if (fall_asleep())
+		sleep_until_called(waiting);
+	if (wake_up())
 		elog(DEBUG1, "woken for work");
+	OUTBOX_STOP_POINT("wait_before_look");
 	check_client();
 	return true;
 }
 
 void
-end_waiting()
+end_waiting(QueueMask found_in)
 {
-	wait_no_more();
+	rouse(found_in != 0 ? stop_waiting(found_in) : stop_waiting_after_nothing());
 }
 
 namespace {
@@ -95,11 +120,12 @@ is_claimable(Call *call, const Queue *queue)
 	return has_due(call, queue) && is_granted_any(call, queue);
 }
 
-bool
-is_any_claimable(const List *names)
+// The queues that have something: none or one.
+QueueMask
+find_claimable(const List *names)
 {
 	ListCell *cell;
-	bool found = false;
+	QueueMask found = 0;
 	Call call;
 
 	PushActiveSnapshot(GetTransactionSnapshot());
@@ -108,7 +134,8 @@ is_any_claimable(const List *names)
 	{
 		const Queue *queue = static_cast<const Queue *>(lfirst(cell));
 
-		found = found || (!queue->paused && is_claimable(&call, queue));
+		if (found == 0 && !queue->paused && is_claimable(&call, queue))
+			found = mask_of(queue_ref(text_to_cstring(queue->name)).slot);
 	}
 	end_reading(&call);
 	PopActiveSnapshot();
@@ -145,6 +172,7 @@ OUTBOX_FUNCTION(outbox_wait_for_work)
 	MemoryContext previous;
 	const List *names;
 	Waiting waiting;
+	QueueMask found;
 
 	refuse_in_transaction(fcinfo);
 	PreventCommandDuringRecovery("wait_for_work()");
@@ -152,18 +180,15 @@ OUTBOX_FUNCTION(outbox_wait_for_work)
 	previous = MemoryContextSwitchTo(PortalContext);
 	names = queue_names_argument(fcinfo, 1, "default");
 	MemoryContextSwitchTo(previous);
+	begin_waiting(&waiting, names, 1, us);
 	for (;;)
 	{
-		bool found;
-
-		begin_waiting(&waiting, names, us);
-		look_once([&] { found = is_any_claimable(names); });
+		look_once([&] { found = find_claimable(names); });
 		end_look();
-		if (found || !wait_on(&waiting))
+		if (found != 0 || !wait_on(&waiting))
 			break;
-		us = Max(waiting.ends_at - steady_us(), 0);
 	}
-	end_waiting();
+	end_waiting(found);
 	PG_RETURN_VOID();
 }
 

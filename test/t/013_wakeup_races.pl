@@ -4,7 +4,8 @@
 # and the commit, or between taking a flag and sending it; though its commit falls between
 # any two steps of the worker; though no commit has raised the flag yet. A lease is recorded
 # once, whoever comes in between. A database that was dropped between two launchers is
-# forgotten. A look-up that misses a row which moves under its eyes
+# forgotten. What a waiting session was woken for reaches another one if it ends, is canceled or takes something else
+# instead, and what comes while it is under way finds it or another. A look-up that misses a row which moves under its eyes
 # finds it nevertheless. The end of a maintenance process is noticed, whenever it comes.
 #
 # Needs a library made with STOP_POINTS=1: a process that comes to an armed place waits
@@ -321,6 +322,85 @@ foreach my $case (
 	release($node, 'find_pending_missed');
 	like((result_of($holder))[1], qr/completed 1, lost 0$/m, 'no completion takes a row that moves for a lease that is lost');
 	$_->quit foreach $reader, $renewer, $holder;
+}
+
+# ---------------------------------------------------------------- sessions that wait
+
+# One was woken, and stands before it looks. They are woken in turn, so `one` always comes before the other.
+{
+	my @two = (session($node), session($node));
+	my $claim = sub { "SELECT event_type FROM outbox.claim('w', $_[0], '1 day', ARRAY[$_[1]], wait => '1 day')" };
+	my $any = $claim->(1, q{'a'});
+	my $wait = sub {
+		my ($session, $sql) = @_;
+
+		start_query($session, $sql);
+		wait_until("SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $session->{outbox_pid}");
+	};
+	my $message = sub { $node->safe_psql('postgres', "SELECT outbox.enqueue('$_[0]', '1', '$_[1]')"); wait_for_worker($node) };
+	my $left = sub { $node->safe_psql('postgres', 'SELECT count(*) FROM outbox.pending WHERE claimed_by IS NULL') };
+
+	quiet();
+	$wait->($_, $any) foreach @two;
+	$message->('e', 'a');
+	wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE pid IN ($two[0]{outbox_pid}, $two[1]{outbox_pid}) AND state = 'idle'");
+	@two = reverse @two if $node->safe_psql('postgres', "SELECT state FROM pg_stat_activity WHERE pid = $two[0]{outbox_pid}") eq 'active';
+	$message->('e', 'a');
+	result_of($_) foreach @two;
+
+	my ($one, $other) = @two;
+	my $woken = sub {
+		$wait->($other, $_[1] // $any);
+		$wait->($one, $_[0] // $any);
+		arm($node, 'wait_before_look', $one->{outbox_pid});
+		$message->('first', 'a');
+		stands_at($node, 'wait_before_look', $one->{outbox_pid});
+	};
+
+	foreach my $end ('cancel', 'terminate')
+	{
+		$woken->();
+		$node->safe_psql('postgres', "SELECT pg_${end}_backend($one->{outbox_pid})");
+		release($node, 'wait_before_look');
+		is(scalar(result_of($other)), 'first', "it ends before it has looked ($end): another one gets the message");
+		result_of($one) if $end eq 'cancel';
+	}
+	$one = session($node);
+
+	$woken->();
+	$message->('second', 'a');
+	like(scalar(result_of($other)), qr/^(?:first|second)$/, 'a second message wakes another one, that takes one');
+	is($left->(), '1', '... and leaves one');
+	release($node, 'wait_before_look');
+	like(scalar(result_of($one)), qr/^(?:first|second)$/, '... to the first');
+
+	$woken->($claim->(2, q{'a'}));
+	$message->('second', 'a');
+	is($left->(), '2', 'for what one that wants two can take no other is woken');
+	release($node, 'wait_before_look');
+	is(scalar(result_of($one)), "first\nsecond", '... and it takes both');
+	$message->('third', 'a');
+	is(scalar(result_of($other)), 'third', '... and the next one goes to the other');
+
+	$woken->($claim->(1, q{'b', 'a'}));
+	$message->('elsewhere', 'b');
+	release($node, 'wait_before_look');
+	is(scalar(result_of($one)), 'elsewhere', 'it takes something from another queue instead');
+	is(scalar(result_of($other)), 'first', '... and another one what it was woken for');
+
+	# It looks, and finds nothing, while a message comes that it is taken to see.
+	$wait->($one, $any);
+	arm($node, 'wait_before_look', $one->{outbox_pid});
+	$message->('first', 'a');
+	stands_at($node, 'wait_before_look', $one->{outbox_pid});
+	$node->safe_psql('postgres', q{SELECT outbox.cancel(outbox_id, 'gone') FROM outbox.pending WHERE queue = 'a' AND claimed_by IS NULL});
+	arm($node, 'wait_before_sleep', $one->{outbox_pid});
+	release($node, 'wait_before_look');
+	stands_at($node, 'wait_before_sleep', $one->{outbox_pid});
+	$message->('late', 'a');
+	release($node, 'wait_before_sleep');
+	is(scalar(result_of($one)), 'late', 'a message that comes while it looks in vain reaches it before it sleeps');
+	$_->quit foreach $one, $other;
 }
 
 # ---------------------------------------------------------------- maintenance

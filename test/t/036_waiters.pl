@@ -1,17 +1,22 @@
 # Sessions that wait inside the server: who is woken, and whose client is gone.
 #
 # Proves: of forty sessions that wait for a queue each, a wake-up of one queue wakes one; a
-# session that waits for two queues is woken for both. A client that dies in a call that waits
-# gets no lease: for work, for a lock, for a row. (The session's own messages of level DEBUG1
-# count its wake-ups.)
+# session that waits for two queues is woken for both. Of two hundred that wait for one queue as many are woken as there
+# are messages, and the others neither look nor wake up. A message that is there again, because the claim of
+# it is rolled back, reaches another session; so does one that comes when an earlier wait was given up in a subtransaction; so
+# do messages when the worker ends, or is switched off. A queue that is dropped ends the wait. wait_for_work heeds the
+# limit of a queue. A client that dies in a call that waits
+# gets no lease: for work, for a lock, for a row. (Messages of level DEBUG1 count looks and wake-ups.)
 use strict;
 use warnings;
 
 use OutboxTest;
+use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $sessions = 40;
-my $node = new_node('main', preload => 1, conf => 'max_connections = 80');
+my $many = 200;
+my $node = new_node('main', preload => 1, conf => "max_connections = 260\nlog_line_prefix = '%m [%p] %q%a '");
 
 sub do_sql
 {
@@ -60,6 +65,133 @@ is_deeply(\%woken, { e => $sessions }, "$sessions others were woken once each, f
 do_sql(q{SELECT outbox.enqueue('e', '1', 'y')});
 is(scalar(() = (result_of($both))[1] =~ /woken for work/g), 1, '... and so was one that waits for two queues, by one of them');
 $_->quit foreach @waiters, $both, $busy;
+
+# ---------------------------------------------------------------- two hundred
+
+# Of the sessions whose application has this name, and that wait for work.
+sub waiting
+{
+	my ($number, $name) = @_;
+
+	$node->poll_query_until('postgres', "SELECT count(*) = $number AND bool_and(wait_event_type = 'Extension') IS NOT FALSE FROM pg_stat_activity WHERE application_name = '$name'")
+		or die "not $number that wait";
+	return;
+}
+
+# How often they have begun to run: to look, or only to sleep again.
+sub switches
+{
+	my ($name) = @_;
+	my $sum = 0;
+
+	foreach my $pid (split /\n/, do_sql("SELECT pid FROM pg_stat_activity WHERE application_name = '$name'"))
+	{
+		$sum += $1 if PostgreSQL::Test::Utils::slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m;
+	}
+	return $sum;
+}
+
+foreach my $how ([ 'claim', q{SELECT count(*) FROM outbox.claim('w' || :client_id, 1, '1 day', '{many}', wait => '1 day')} ],
+	[ 'wait_for_work', qq{CALL outbox.wait_for_work('1 day', '{many}');\nSELECT count(*) FROM outbox.claim('w' || :client_id, 1, '1 day', '{many}')} ])
+{
+	my ($name, $sql) = @$how;
+	my $file = $node->basedir . "/$name.sql";
+	my ($out, $err, $begin, $switched) = ('', '', log_size($node));
+	my $says = sub { scalar(log_lines($node, $begin, qr/$_[0]/)) };
+	do_sql(q{SELECT outbox.create_queue('many')}) if $name eq 'claim';
+	append_to_file($file, "$sql;\n");
+	my $clients = IPC::Run::start([ 'pgbench', '-n', '-c', $many, '-j', '1', '-t', '1', '-f', $file,
+		$node->connstr('postgres') . " application_name=$name options='-c log_min_messages=debug1'" ], '<', \undef, '>', \$out, '2>', \$err);
+
+	waiting($many, $name);
+	$switched = switches($name);
+	do_sql(q{SELECT outbox.enqueue('one', '1', 'many')});
+	waiting($many - 1, $name);
+	do_sql(q{BEGIN; SELECT outbox.enqueue('five', '1', 'many') FROM generate_series(1, 5); COMMIT});
+	waiting($many - 6, $name);
+	# Who has returned from wait_for_work has not taken anything yet.
+	do_sql(q{SELECT outbox.enqueue('ten', '1', 'many')}), $name eq 'claim' || waiting($many - 6 - $_, $name) foreach 1 .. 10;
+	waiting($many - 16, $name);
+	do_sql(q{SELECT outbox.enqueue('due', '1', 'many', deliver_at => now() + interval '50 ms') FROM generate_series(1, 4)});
+	waiting($many - 20, $name);
+	# Two seconds more, in which nothing happens.
+	$node->poll_query_until('postgres', "SELECT clock_timestamp() > max(query_start) + interval '2 s' FROM pg_stat_activity WHERE application_name = '$name'") or die;
+	is(do_sql(q{SELECT count(*) FILTER (WHERE claimed_by IS NULL) FROM outbox.pending WHERE queue = 'many'}), '0', "$name: of $many that wait 20 take 20 messages");
+	is($says->('woken for work'), 20, '... and no other was woken');
+	is($says->('looking for work'), $many + 20, '... or has looked, for seconds');
+	note('wake-ups of those that sleep, and what the 20 did: ' . (switches($name) - $switched));
+	do_sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = '$name'");
+	$clients->finish;
+	is($says->('woken for work'), 20, '... to the end');
+	do_sql(q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending WHERE queue = 'many'});
+}
+
+# ---------------------------------------------------------------- what others leave
+
+do_sql(q{SELECT outbox.create_queue('left', lease => '1 day')});
+my @two = map { session($node) } 1, 2;
+my $claim_left = q{SELECT event_type FROM outbox.claim('w', 1, queues => '{left}', wait => '1 day')};
+
+# Which of the two has its answer, and the other.
+sub first_of_two
+{
+	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE pid IN ($two[0]{outbox_pid}, $two[1]{outbox_pid}) AND state LIKE 'idle%'") or die;
+	@two = reverse @two if do_sql("SELECT state = 'active' FROM pg_stat_activity WHERE pid = $two[0]{outbox_pid}") eq 't';
+	return @two;
+}
+
+$_->query_safe('BEGIN') foreach @two;
+start_waiting($_, $claim_left) foreach @two;
+do_sql(q{SELECT outbox.enqueue('again', '1', 'left')});
+my ($first, $second) = first_of_two();
+is(scalar(result_of($first)), 'again', 'a message that one of two gets');
+$first->query_safe('ROLLBACK');
+is(scalar(result_of($second)), 'again', '... reaches the other when the first claim is rolled back');
+$second->query_safe('SAVEPOINT s');
+start_waiting($first, $claim_left);
+$second->query_safe('ROLLBACK TO s; COMMIT');
+do_sql(q{SELECT outbox.enqueue('next', '1', 'left')});
+is(scalar(result_of($first)), 'next', '... and the next one, too');
+
+$first->query_safe('BEGIN');
+start_waiting($first, qq{DO \$\$ BEGIN PERFORM FROM outbox.claim('w', 1, queues => '{left}', wait => '1 day'); EXCEPTION WHEN query_canceled THEN END \$\$});
+do_sql("SELECT pg_cancel_backend($first->{outbox_pid})");
+result_of($first);
+foreach my $n (1 .. 3)
+{
+	start_waiting($second, $claim_left);
+	do_sql("SELECT outbox.enqueue('caught $n', '1', 'left')");
+	is(scalar(result_of($second)), "caught $n", "who has given up in a subtransaction takes no wake-up of another ($n)");
+}
+$first->query_safe('COMMIT');
+
+# ---------------------------------------------------------------- worker, queue and limit change
+
+start_waiting($first, $claim_left);
+do_sql(q{SELECT pg_terminate_backend(pid) FROM outbox.workers WHERE kind = 'worker' AND database = 'postgres'});
+do_sql(q{SELECT outbox.enqueue('no worker', '1', 'left')});
+is(scalar(result_of($first)), 'no worker', 'who waits gets a message when the worker has been ended');
+wait_for_worker($node);
+start_waiting($first, $claim_left);
+configure($node, 'outbox.worker' => 'off');
+wait_for_no_worker($node, 'postgres');
+do_sql(q{SELECT outbox.enqueue('switched off', '1', 'left')});
+is(scalar(result_of($first)), 'switched off', '... or switched off');
+configure($node, 'outbox.worker' => undef);
+wait_for_worker($node);
+
+do_sql(q{SELECT outbox.create_queue('gone')});
+start_waiting($first, q{SELECT FROM outbox.claim('w', queues => '{gone}', wait => '1 day')});
+do_sql(q{SELECT outbox.drop_queue('gone')});
+like((result_of($first))[1], qr/queue "gone" does not exist/, 'a queue that is dropped ends the wait');
+
+do_sql(q{SELECT outbox.create_queue('limited', max_in_flight => 1, lease => '1 day'); SELECT outbox.enqueue('l', '1', 'limited') FROM generate_series(1, 2)});
+do_sql(q{SELECT FROM outbox.claim('w', queues => '{limited}')});
+start_waiting($first, q{CALL outbox.wait_for_work('1 day', '{limited}')});
+is(do_sql("SELECT state FROM pg_stat_activity WHERE pid = $first->{outbox_pid}"), 'active', 'wait_for_work waits while the limit of the queue is reached');
+do_sql(q{SELECT outbox.complete(outbox_id, lease_token, 'w', 'DISPATCHED') FROM outbox.pending WHERE queue = 'limited' AND claimed_by IS NOT NULL});
+is((result_of($first))[1], '', '... and ends when a lease ends');
+$_->quit foreach @two;
 
 # ---------------------------------------------------------------- whose client is gone
 

@@ -1,0 +1,47 @@
+// See client.h.
+
+#include "server/client.h"
+
+#include "server/clock.h"
+
+namespace outbox {
+
+namespace {
+
+// PostgreSQL itself makes no event of a client that is gone, but its wait set can.
+bool
+can_notice()
+{
+	return whereToSendOutput == DestRemote && FeBeWaitSet != nullptr && WaitEventSetCanReportClosed();
+}
+
+} // namespace
+
+void
+end_for_lost_client()
+{
+	ClientConnectionLost = true;
+	InterruptPending = true;
+	CHECK_FOR_INTERRUPTS();
+}
+
+void
+wait_for_latch_or_client(int64 us)
+{
+	WaitEvent event = {};
+
+	if (!can_notice())
+	{
+		wait_for_latch(us);
+		return;
+	}
+	ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, WL_SOCKET_CLOSED, nullptr);
+	WaitEventSetWait(FeBeWaitSet, whole_ms(us), &event, 1, extension_wait_event());
+	if ((event.events & WL_POSTMASTER_DEATH) != 0)
+		proc_exit(1);
+	if ((event.events & WL_SOCKET_CLOSED) != 0)
+		end_for_lost_client();
+	ResetLatch(MyLatch);
+}
+
+} // namespace outbox
