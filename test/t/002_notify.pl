@@ -66,7 +66,8 @@ told('A a b', 'each queue once; names that differ in case are two', q{
 	COMMIT});
 told('a a', 'two transactions are two', q{SELECT outbox.enqueue('e', '1', 'a'); SELECT outbox.enqueue('e', '1', 'a')});
 told('it\'s "q"', 'any name', q{SELECT outbox.enqueue('e', '1', 'it''s "q"')});
-told('q' x 63, 'the longest name', q{SELECT outbox.enqueue('e', '1', repeat('q', 63))});
+told('q' x 63, 'the longest name, and a message that is longer than a notification', q{
+	SELECT outbox.enqueue('e', jsonb_build_object('x', repeat('a', 5000000)), repeat('q', 63), partition_key => repeat('k', 2000))});
 told('default', '10,000 messages by batch', q{
 	SELECT count(*) FROM outbox.enqueue_batch('default',
 		(SELECT jsonb_agg(jsonb_build_object('event_type', 'e', 'payload', g)) FROM generate_series(1, 10000) g))});
@@ -79,6 +80,12 @@ foreach my $level ('READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE')
 }
 told('a a', 'a procedure that commits twice', q{
 	DO $$ BEGIN PERFORM outbox.enqueue('e', '1', 'a'); COMMIT; PERFORM outbox.enqueue('e', '1', 'a'); END $$});
+told('a', 'a deferred trigger, which enqueues during the commit', q{
+	CREATE TABLE orders (id int);
+	CREATE FUNCTION on_order() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM outbox.enqueue('deferred', to_jsonb(new), 'a'); RETURN NULL; END $$;
+	CREATE CONSTRAINT TRIGGER on_order AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION on_order();
+	BEGIN; INSERT INTO orders VALUES (1), (2); COMMIT});
+is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.messages WHERE event_type = 'deferred'}), '2', '... for each row');
 told('a', 'together with the application\'s own NOTIFY of the same channel and payload', q{
 	BEGIN; NOTIFY outbox_pending, 'a'; SELECT outbox.enqueue('e', '1', 'a'); COMMIT});
 
@@ -130,7 +137,8 @@ told('', 'claim and completion', q{
 	WITH held AS MATERIALIZED (SELECT * FROM outbox.claim('w', 2, queues => ARRAY['a']))
 	SELECT outbox.complete(outbox_id, lease_token, 'w', 'FAILED') FROM held});
 is($node->safe_psql('postgres', 'SELECT count(*) FROM outbox.dead_letters'), '2', '... which did something');
-told('a', 'a replay', q{SELECT outbox.replay(outbox_id) FROM outbox.dead_letters LIMIT 1});
+told('', 'a cancellation', q{SELECT outbox.cancel(outbox_id, 'no longer') FROM outbox.pending WHERE claimed_by IS NULL LIMIT 1});
+told('a', 'a replay', q{SELECT outbox.replay(outbox_id) FROM outbox.dead_letters WHERE error_code IS DISTINCT FROM 'CANCELLED' LIMIT 1});
 told('', 'a replay that is rolled back', q{BEGIN; SELECT outbox.replay(outbox_id) FROM outbox.dead_letters LIMIT 1; ROLLBACK});
 
 # maintain() tells the queues that have something to claim, and only those.
