@@ -563,6 +563,7 @@ check(History &history)
 	check_ledger(facts, found);
 	check_reports(facts, found);
 	check_leases(facts, history, found);
+	check_limits(facts, found);
 	check_order(facts, history, found);
 	check_counters(history, found);
 	check_errors(history, found);

@@ -10,8 +10,9 @@
 // terminal; no more than the ceiling | | reports | what was accepted is in the ledger as it was
 // answered, what is in the ledger was accepted | | leases | each ended once; one at a time; none
 // before its time; a stale token changed nothing | | order | in a fifo queue none is leased before all earlier
-// ones of its key have ended, but with them; dead heads block where the queue says so | | counters | never fall, but
-// for resets and crashes | | errors | none but those that the interface names |
+// ones of its key have ended, but with them; dead heads block where the queue says so | | limits | no more leases
+// of a queue at a time than max_in_flight | | counters | never fall, but for resets and crashes | | errors | none but
+// those that the interface names |
 #pragma once
 
 #include <string>
@@ -37,6 +38,7 @@ void check_replays(const Facts &facts, Violations &found);
 void check_ledger(const Facts &facts, Violations &found);
 void check_reports(const Facts &facts, Violations &found);
 void check_leases(const Facts &facts, const History &history, Violations &found);
+void check_limits(const Facts &facts, Violations &found);
 void check_order(const Facts &facts, const History &history, Violations &found);
 void check_counters(const History &history, Violations &found);
 // The lease of a message behind another hangs on that one's, and may end untried.

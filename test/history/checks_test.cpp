@@ -14,7 +14,7 @@ namespace {
 // m1 is delivered, m2 at the second try, m4 after a lost lease, m5 is cancelled and replayed
 // as m6, which is given back once; m3 is rolled back. m8 is given back, which counts as a try, and
 // put off; its next lease is broken, and with the third it is delivered.
-const char *const right = R"(1 d 0 queue queue=plain max_attempts=3 max_releases=0
+const char *const right = R"(1 d 0 queue queue=plain max_attempts=3 max_in_flight=2 max_releases=0
 10 p 1 begin auto=1
 10 p 1 call n=1 verb=enqueue
 10 p 1 item n=1 queue=plain tag=t1
@@ -565,6 +565,14 @@ const Case pauses[] = {
 	 ""},
 };
 
+const Case limits[] = {
+	{"TooMany", {{"max_in_flight=2", "max_in_flight=1"}}, "", "more leases at a time than max_in_flight"},
+	{"UntilItMayHaveExpired",
+	 {{"max_in_flight=2", "max_in_flight=1"}, {"row expires=1000 id=m4", "row expires=41 id=m4"}},
+	 "",
+	 ""},
+};
+
 const Case others[] = {
 	{"CounterFalls", {{"enqueued=6", "enqueued=4"}}, "", "enqueued of queue plain fell from 5 to 4"},
 	{"CounterReset",
@@ -649,6 +657,7 @@ INSTANTIATE_TEST_SUITE_P(KeysNumbersReplays, Checks, testing::ValuesIn(keys_numb
 INSTANTIATE_TEST_SUITE_P(LedgerReports, Checks, testing::ValuesIn(ledger_reports), name_of);
 INSTANTIATE_TEST_SUITE_P(Leases, Checks, testing::ValuesIn(leases), name_of);
 INSTANTIATE_TEST_SUITE_P(Pauses, Checks, testing::ValuesIn(pauses), name_of);
+INSTANTIATE_TEST_SUITE_P(Limits, Checks, testing::ValuesIn(limits), name_of);
 INSTANTIATE_TEST_SUITE_P(Others, Checks, testing::ValuesIn(others), name_of);
 
 } // namespace

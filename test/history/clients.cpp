@@ -222,7 +222,8 @@ Actor::isolation()
 std::string
 Actor::random_queue()
 {
-	return random.pick(std::vector<std::string>{"plain", "plain", "numbered", "ordered", "ordered", "strict"});
+	return random.pick(
+		std::vector<std::string>{"plain", "plain", "numbered", "ordered", "ordered", "strict", "limited"});
 }
 
 // Keys are few, so that sessions meet over them; those of ordered queues are often empty.
@@ -237,7 +238,8 @@ Actor::random_partition_key(const std::string &queue)
 std::string
 Actor::random_queues()
 {
-	return random.pick(std::vector<std::string>{each_queue, "'{strict,ordered,plain,numbered}'", "'{ordered,strict}'"});
+	return random.pick(
+		std::vector<std::string>{each_queue, "'{limited,strict,ordered,plain,numbered}'", "'{ordered,strict}'"});
 }
 
 Actor::Ended
@@ -292,7 +294,13 @@ run_client(const std::string &kind, const std::string &round, const std::string 
 	return 0;
 }
 
-const std::vector<const char *> all_queues = {"plain", "numbered", "ordered", "strict"};
+const std::vector<const char *> all_queues = {"plain", "numbered", "ordered", "strict", "limited"};
+
+bool
+has_keys(const std::string &queue)
+{
+	return queue != "plain" && queue != "limited";
+}
 
 std::vector<Lease>
 leases_in(const Answer &answer)

@@ -94,7 +94,8 @@ struct Lease {
 
 std::vector<Lease> leases_in(const Answer &answer);
 extern const std::vector<const char *> all_queues;
-constexpr const char *each_queue = "'{plain,numbered,ordered,strict}'";
+bool has_keys(const std::string &queue);
+constexpr const char *each_queue = "'{plain,numbered,ordered,strict,limited}'";
 
 std::vector<Lease> claim(Session &session, const std::string &worker, int batch, int lease_ms,
 						 const std::string &queues);

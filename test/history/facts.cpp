@@ -172,6 +172,8 @@ Collector::add_other(const Event &event)
 			facts.blocking.insert(f.text("queue"));
 		if (f.has("max_releases"))
 			facts.most_releases[f.text("queue")] = f.number("max_releases");
+		if (f.has("max_in_flight"))
+			facts.most_leased[f.text("queue")] = f.number("max_in_flight");
 	}
 	else if (event.kind == "clock")
 		facts.steps.push_back({event.at, f.number("from"), f.number("to")});
@@ -353,6 +355,17 @@ Facts::stepped_during(const Call &call) const
 	return std::any_of(steps.begin(), steps.end(), [&](const ClockStep &step) {
 		return step.from != step.to && step.at > call.asked - margin && step.at - margin < call.answered;
 	});
+}
+
+int64_t
+Facts::earliest(int64_t at, int64_t time) const
+{
+	int64_t first = time - (server_time(at) - at);
+
+	for (const ClockStep &step : steps)
+		if (step.from != step.to && step.at + margin > at)
+			first = std::min(first, step.at - margin);
+	return first;
 }
 
 Facts

@@ -115,6 +115,7 @@ struct Facts {
 	std::map<std::string, int64_t> ceilings;      // by queue, 0: none
 	std::set<std::string> ordered, blocking;      // queues: fifo; and those where dead heads block
 	std::map<std::string, int64_t> most_releases; // by queue that limits them
+	std::map<std::string, int64_t> most_leased;   // the same
 	std::vector<ClockStep> steps;
 	std::vector<Crash> crashes;
 	std::vector<Event> left;                 // due, and not returned by a claim that had room for them
@@ -128,6 +129,8 @@ struct Facts {
 	bool stepped_near(int64_t server_time) const;
 	// A call may wait for a row, and judge a lease only then.
 	bool stepped_during(const Call &call) const;
+	// When the server's clock may first have shown the time, if it did not step when it was `at`.
+	int64_t earliest(int64_t at, int64_t server_time) const;
 };
 
 // The history must stay where it is. Transactions whose outcome nobody was told get the one

@@ -211,6 +211,8 @@ struct Round {
 	int64_t seconds;
 };
 
+constexpr const char *limit = "3"; // of the queue `limited`
+
 void
 make_queues(Server &server)
 {
@@ -224,6 +226,9 @@ make_queues(Server &server)
 				"backoff_base => '5 ms', backoff_cap => '50 ms', repair_delay => '0')");
 	server.must("SELECT outbox.create_queue('strict', max_attempts => 3, ordering => 'fifo', on_dead_head => 'block', "
 				"backoff_base => '5 ms', backoff_cap => '50 ms', repair_delay => '0', max_releases => 2)");
+	server.must("SELECT outbox.create_queue('limited', max_attempts => 5, backoff_base => '5 ms', "
+				"backoff_cap => '50 ms', repair_delay => '0', max_in_flight => " +
+				std::string(limit) + ")");
 }
 
 void
@@ -241,6 +246,7 @@ note_state(Server &server, Recorder &recorder)
 					{"max_releases", "2"},
 					{"ordering", "fifo"},
 					{"on_dead_head", "block"}});
+	recorder.write(0, "queue", {{"queue", "limited"}, {"max_attempts", "5"}, {"max_in_flight", limit}});
 }
 
 void
@@ -276,12 +282,19 @@ write_rows(Recorder &recorder, const std::string &kind, const Answer &answer)
 // In an ordered key only up to the first that is not due; unless the key is blocked, or is to be settled, which
 // another session may just be doing.
 constexpr const char *due_now =
-	"SELECT p.outbox_id AS id FROM outbox.pending p JOIN outbox.queues q USING (queue) "
+	"SELECT p.outbox_id AS id, p.queue FROM outbox.pending p JOIN outbox.queues q USING (queue) "
 	"WHERE p.claimed_by IS NULL AND p.next_attempt_at <= clock_timestamp() AND NOT (q.ordering = 'fifo' "
 	"AND p.partition_key IS NOT NULL AND (EXISTS (SELECT FROM outbox.key_marks m WHERE m.queue = p.queue "
 	"AND m.partition_key = p.partition_key AND m.kind <> 'gap') OR EXISTS (SELECT FROM outbox.pending e "
 	"WHERE e.queue = p.queue AND e.partition_key = p.partition_key AND e.sequence_id < p.sequence_id "
 	"AND (e.claimed_by IS NOT NULL OR e.next_attempt_at > clock_timestamp()))))";
+
+// No lease of that queue is out, and the background processes, which end some, have done so.
+constexpr const char *limit_is_free =
+	"SELECT NOT EXISTS (SELECT FROM outbox.pending WHERE queue = 'limited' AND claimed_by IS NOT NULL) "
+	"AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type LIKE 'outbox%' AND state = 'active')";
+constexpr const char *limit_is_used =
+	"SELECT count(*) FROM outbox.pending WHERE queue = 'limited' AND claimed_by IS NOT NULL";
 
 // Without faults everything must end. A claim that has room must return all that is due;
 // nobody else claims now.
@@ -298,13 +311,17 @@ drain(Server &server, Session &session, Recorder &recorder)
 		finish_prepared(session);
 	while (server.value("SELECT count(*) FROM outbox.pending") != "0" && now_us() < last + most_us)
 	{
+		bool is_free = server.value(limit_is_free) == "t";
 		Answer due = server.ask(due_now);
 		std::vector<Lease> leases = claim(session, worker, 100000, 60000, each_queue);
 		std::set<std::string> ids;
 
 		for (const Lease &lease : leases)
 			ids.insert(lease.id);
-		std::erase_if(due.rows, [&](const Row &row) { return ids.count(*row[0]) > 0; });
+		// The claim had room for as many as the limit allows.
+		is_free &= server.value(limit_is_used) != limit;
+		std::erase_if(due.rows,
+					  [&](const Row &row) { return ids.count(*row[0]) > 0 || (*row[1] == "limited" && !is_free); });
 		write_rows(recorder, "left", due);
 		if (!due.rows.empty())
 			return;

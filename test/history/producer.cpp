@@ -34,7 +34,7 @@ private:
 		int key = random.below(60);
 
 		message["queue"] = random_queue();
-		if (message["queue"] != "plain")
+		if (has_keys(message["queue"]))
 			message["partition_key"] = random_partition_key(message["queue"]);
 		if (random.chance(25))
 			message["key"] = client.round + ".k" + std::to_string(key);

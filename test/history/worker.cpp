@@ -91,7 +91,7 @@ private:
 		std::string queue = random_queue();
 		Fields item = {{"tag", tag}, {"queue", queue}};
 
-		if (queue != "plain")
+		if (has_keys(queue))
 			item["partition_key"] = random_partition_key(queue);
 		return leases_in(
 			session.call("enqueue_and_claim", {{"worker", name}},
@@ -190,7 +190,16 @@ private:
 				if (session.failed() || random.chance(10))
 					session.rollback_to(from);
 			}
-		if (end_somehow(session) == Ended::rolled_back && random.chance(50))
+		// In the place of what it has just ended; that is back if this is rolled back.
+		std::vector<Lease> taken;
+
+		if (!session.failed() && random.chance(40))
+			taken = claim(session, name, random.between(1, 6), lease_ms(), random_queues());
+
+		Ended how = end_somehow(session);
+
+		keep(taken, how);
+		if (how == Ended::rolled_back && random.chance(50))
 			held = mine;
 	}
 
