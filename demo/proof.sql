@@ -1,11 +1,19 @@
 -- What the demo claims, each as a query that counts what speaks against it. Also
 -- a run that did nothing speaks against it.
 --
--- delivered: what the receiver holds, copied here. held: the messages on which
--- the killed worker held a lease, and its tokens.
+-- delivered: what the receiver holds, copied here, with the order of its arrival. held: the
+-- messages on which the killed workers held a lease, and their tokens.
 CREATE TEMP VIEW event AS
 	SELECT event_id, r.*
-	FROM delivered, jsonb_to_record(payload) AS r(history_id bigint, tid int, bid int, aid int, delta int);
+	FROM delivered, jsonb_to_record(payload) AS r(history_id bigint, tid int, bid int, aid int, delta int)
+	WHERE event_type = 'history';
+-- An account is locked from its change to the commit: its history rows have the order of the commits.
+CREATE TEMP VIEW balance AS
+	SELECT event_id, arrival, r.*,
+		lag(r.history_id) OVER account AS history_before, lag(r.balance, 1, 0) OVER account AS balance_before
+	FROM delivered, jsonb_to_record(payload) AS r(history_id bigint, aid int, delta int, balance int)
+	WHERE event_type = 'balance'
+	WINDOW account AS (PARTITION BY r.aid ORDER BY arrival);
 
 SELECT 'transactions were committed, and some rolled back after their enqueue' AS claim,
 	((SELECT count(*) = 0 FROM pgbench_history)
@@ -35,6 +43,20 @@ SELECT 'and of the accounts',
 		LEFT JOIN (SELECT aid, sum(delta) AS balance FROM event GROUP BY aid) e USING (aid)
 		WHERE a.abalance <> coalesce(e.balance, 0))
 UNION ALL
+SELECT 'accounts have several events in the ordered queue, and killed workers held some of them',
+	((SELECT count(*) < 3 * count(DISTINCT aid) FROM balance)
+		OR (SELECT count(*) = 0 FROM held JOIN outbox.messages USING (outbox_id) WHERE queue = 'accounts'))::int
+UNION ALL
+SELECT 'the events of each account arrived in the order in which the bank committed them',
+	(SELECT count(*) FROM balance WHERE history_id < history_before)
+UNION ALL
+SELECT 'each balance that arrived is the one before it and the change, and the last is that of the bank',
+	(SELECT count(*) FROM balance WHERE balance <> balance_before + delta)
+	+ (SELECT count(*)
+		FROM pgbench_accounts a
+		LEFT JOIN (SELECT DISTINCT ON (aid) aid, balance FROM balance ORDER BY aid, arrival DESC) b USING (aid)
+		WHERE a.abalance <> coalesce(b.balance, 0))
+UNION ALL
 SELECT 'every message has exactly one terminal attempt, DISPATCHED, and was delivered',
 	(SELECT count(*)
 		FROM outbox.messages m
@@ -52,7 +74,7 @@ SELECT 'attempt numbers have no gaps, and the terminal one is the last',
 			FROM outbox.attempts GROUP BY outbox_id) a
 		WHERE numbers <> ARRAY(SELECT generate_series(1, n::int)) OR last IS DISTINCT FROM n)
 UNION ALL
-SELECT 'each lease of the killed worker was repaired once, and another worker delivered its message',
+SELECT 'each lease of a killed worker was repaired once, and another worker delivered its message',
 	((SELECT count(*) = 0 FROM held))::int
 	+ (SELECT count(*)
 		FROM held h

@@ -75,12 +75,12 @@ field(const Result &result, int column)
 	return PQgetvalue(result.get(), 0, column);
 }
 
-// A batch is one row of arrays. An aggregate over no rows is one row as well:
-// count 0, arrays NULL.
+// A batch is one row of arrays, in the order of the claim, which is that of each key in
+// the ordered queue. An aggregate over no rows is one row as well: count 0, arrays NULL.
 const char claim_sql[] = R"(
 	SELECT count(*), array_agg(outbox_id), array_agg(lease_token),
 		array_agg(event_id), array_agg(event_type), array_agg(payload)
-	FROM outbox.claim($1, $2::int, $3::interval))";
+	FROM outbox.claim($1, $2::int, $3::interval, '{default,accounts}', queue_weights => '{1,1}'))";
 enum { batch_size, ids, tokens, event_ids, event_types, payloads };
 
 const char deliver_sql[] = R"(
