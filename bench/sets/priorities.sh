@@ -24,9 +24,12 @@ measure_priorities() {
 			done
 		done
 	done
-	compare priorities outbox messages/s more
-	compare priorities outbox 'server us' less
-	compare priorities outbox 'WAL B' less
+	# What is claimed in another order than it was enqueued lies at random places: that is what strict priorities cost.
+	for way in outbox strict; do
+		compare priorities $way messages/s more
+		compare priorities $way 'server us' less
+		compare priorities $way 'WAL B' less
+	done
 }
 
 # priorities_once WAY BATCH ROUND COUNT

@@ -239,7 +239,9 @@ std::string
 Actor::random_queues()
 {
 	return random.pick(
-		std::vector<std::string>{each_queue, "'{limited,strict,ordered,plain,numbered}'", "'{ordered,strict}'"});
+		std::vector<std::string>{each_queue, "'{limited,strict,ordered,plain,numbered}'", "'{ordered,strict}'",
+								 "'{limited,strict,ordered,plain,numbered}', queue_weights => '{1,1,2,3,1}'",
+								 "'{ordered,strict}', queue_weights => '{1,1}'"});
 }
 
 Actor::Ended

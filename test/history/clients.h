@@ -76,7 +76,7 @@ protected:
 	std::string isolation();
 	std::string random_queue();
 	std::string random_partition_key(const std::string &queue);
-	std::string random_queues(); // to claim from, quoted
+	std::string random_queues(); // to claim from, quoted; perhaps with their weights
 };
 
 std::unique_ptr<Actor> make_producer(Client &client);

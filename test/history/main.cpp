@@ -218,7 +218,7 @@ make_queues(Server &server)
 {
 	server.must("SELECT outbox.create_queue('plain', max_attempts => 5, lease => '300 ms', "
 				"backoff_base => '5 ms', "
-				"backoff_cap => '50 ms', repair_delay => '0', max_releases => 1)");
+				"backoff_cap => '50 ms', repair_delay => '0', max_releases => 1, priority_aging => '50 ms')");
 	server.must("SELECT outbox.create_queue('numbered', max_attempts => 8, ordering => 'numbered', "
 				"backoff_base => '5 ms', "
 				"backoff_cap => '50 ms', repair_delay => '20 ms')");

@@ -49,6 +49,10 @@ SELECT t.taken(3, '{empty, busy}', '{100, 1}'), t.taken(3, '{empty}', '{5}') AS 
 -- A limit leaves its share to the others.
 SELECT outbox.alter_queue('busy', max_in_flight => 3), t.taken(10, '{busy, quiet}', '{4, 1}') AS limited, t.taken(2, '{busy, quiet}', '{1, 1}') AS reached, t.free();
 SELECT outbox.alter_queue('busy', max_in_flight => NULL);
+-- What a rate grants in one round is spent in the next one as well.
+SELECT outbox.alter_queue('busy', rate_limit => 1000000), outbox.alter_queue('third', rate_limit => 1000000, max_in_flight => 4);
+SELECT t.taken(20, '{empty, third, busy}', '{1, 2, 2}'), t.taken(20, '{empty, third, busy}', '{1, 2, 2}') AS again, t.free();
+SELECT outbox.alter_queue('busy', rate_limit => NULL), outbox.alter_queue('third', rate_limit => NULL, max_in_flight => NULL);
 -- The runs of ordered queues go on behind the heads of an earlier round.
 SELECT outbox.create_queue('fifo', ordering => 'fifo');
 SELECT count(*) FROM generate_series(1, 10) g, outbox.enqueue('f' || g, '1', 'fifo', partition_key => 'k');
