@@ -298,6 +298,7 @@ CREATE TABLE outbox.pending (
 	partition_key text,
 	sequence_id bigint,
 	max_attempts integer,
+	fair_key bigint,
 	claimed_by text COLLATE "C",
 	claimed_at timestamptz,
 	lease_token uuid,
@@ -319,6 +320,10 @@ CREATE INDEX pending_lease ON outbox.pending (lease_expires_at, claimed_by)
 	WHERE claimed_by IS NOT NULL OR claimed_at IS NOT NULL OR lease_expires_at IS NOT NULL;
 CREATE UNIQUE INDEX pending_key_sequence ON outbox.pending (outbox.key_digest(queue, partition_key), sequence_id)
 	WHERE sequence_id IS NOT NULL;
+-- A row is in one of these at most: to lease it costs no more entries than in a queue that is not fair, and one where the leases of a key are limited.
+CREATE INDEX pending_fair ON outbox.pending (priority DESC, fair_key, next_attempt_at)
+	WHERE fair_key IS NOT NULL AND NOT held_back AND lease_expires_at IS NULL;
+CREATE INDEX pending_fair_lease ON outbox.pending (fair_key) WHERE fair_key < 0 AND lease_expires_at IS NOT NULL;
 COMMENT ON TABLE outbox.pending IS 'The work record of each message that has no terminal outcome yet, and its lease. In flight is a lease here, never an attempt.';
 COMMENT ON COLUMN outbox.pending.outbox_id IS 'the message';
 COMMENT ON COLUMN outbox.pending.queue IS 'its queue';
@@ -335,6 +340,7 @@ COMMENT ON COLUMN outbox.pending.lease_token IS 'lease: the fencing token that c
 COMMENT ON COLUMN outbox.pending.lease_expires_at IS 'lease: until when; afterwards it is void';
 COMMENT ON COLUMN outbox.pending.release_count IS 'how often it was released untried, since a release last counted as a try';
 COMMENT ON COLUMN outbox.pending.held_back IS 'it is in a fifo queue, and an earlier message of its partition_key has not ended: it is leased only together with that';
+COMMENT ON COLUMN outbox.pending.fair_key IS 'in a queue with fair_by or max_in_flight_per_key: stands for (queue, partition_key), in 20 and 43 bits, and is negative where max_in_flight_per_key is set; NULL in other queues';
 COMMENT ON CONSTRAINT pending_pkey ON outbox.pending IS 'a message is pending once';
 COMMENT ON INDEX outbox.pending_pkey IS 'a message is pending once';
 COMMENT ON CONSTRAINT pending_lease_is_whole ON outbox.pending IS 'the four lease columns are all NULL or all set';
@@ -345,6 +351,8 @@ COMMENT ON CONSTRAINT pending_held_back_has_number ON outbox.pending IS 'only an
 COMMENT ON INDEX outbox.pending_due IS 'the order of claims: a row stands where it becomes claimable, so rows leased by others are not at the head; of an ordered key only the head';
 COMMENT ON INDEX outbox.pending_held_back IS 'counts the messages of a queue that are behind others';
 COMMENT ON INDEX outbox.pending_lease IS 'finds expired leases, and one worker''s leases, without reading pending';
+COMMENT ON INDEX outbox.pending_fair IS 'the order of claims in a queue that serves keys in turn: what no worker holds, by key';
+COMMENT ON INDEX outbox.pending_fair_lease IS 'counts the leases of a key that max_in_flight_per_key limits';
 COMMENT ON INDEX outbox.pending_key_sequence IS 'two pending messages never share (queue, partition_key, sequence_id)';
 
 ---------------------------------------------------------------- keys, numbers, replays
@@ -706,8 +714,8 @@ CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, 
 	max_in_flight_per_key integer DEFAULT -1, fair_by text DEFAULT NULL, priority_aging interval DEFAULT NULL)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_alter_queue';
 COMMENT ON FUNCTION outbox.alter_queue IS
-$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts, max_releases, max_in_flight, rate_limit, rate_burst, max_in_flight_per_key: -1 keeps, NULL = no limit or the default. validator, fair_by: the empty string removes it. priority_aging: 0 removes it. ordering: to and from fifo only while the queue holds no pending message, committed or not yet. on_dead_head: keys that are blocked stay so.
-Errors: P7004 unknown queue; 55006 ordering while messages are pending; 22004, 22023, 42883 and 42501 as create_queue. Locks: waits for another change of the same queue. Cost: one row.$$;
+$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts, max_releases, max_in_flight, rate_limit, rate_burst, max_in_flight_per_key: -1 keeps, NULL = no limit or the default. validator, fair_by: the empty string removes it. priority_aging: 0 removes it. ordering to and from fifo, fair_by, and max_in_flight_per_key from and to NULL: only while the queue holds no pending message, committed or not yet. on_dead_head: keys that are blocked stay so.
+Errors: P7004 unknown queue; 55006 one of these while messages are pending; 22004, 22023, 42883 and 42501 as create_queue. Locks: waits for another change of the same queue. Cost: one row.$$;
 
 CREATE FUNCTION outbox.drop_queue(queue text)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_drop_queue';
@@ -1229,10 +1237,17 @@ BEGIN ATOMIC
 			OR count(*) FILTER (WHERE NOT p.held_back) = 0
 				AND NOT EXISTS (SELECT 1 FROM outbox.key_marks m WHERE m.queue = p.queue AND m.partition_key = p.partition_key)) k
 	GROUP BY k.queue, k.heads
+	UNION ALL
+	SELECT 'error', 'queue ' || quote_ident(q.queue),
+		count(*) || ' messages have no fair_key, or one of other settings, so they have no turn: fair_by or max_in_flight_per_key was changed by hand'
+	FROM outbox.pending p JOIN outbox.queues q USING (queue)
+	WHERE deep AND ((p.fair_key IS NULL) <> (q.fair_by IS NULL AND q.max_in_flight_per_key IS NULL)
+		OR (p.fair_key < 0) <> (q.max_in_flight_per_key IS NOT NULL))
+	GROUP BY q.queue
 	;
 END;
 COMMENT ON FUNCTION outbox.check_rows(boolean) IS
-$$What check() asks of the rows: pending ones without a message or a queue, those in DEFAULT, and how much there is without a retention. deep: also ordered keys without a head, or with two.
+$$What check() asks of the rows: pending ones without a message or a queue, those in DEFAULT, and how much there is without a retention. deep: also ordered keys without a head, or with two, and messages without a turn in queues that serve keys in turn.
 No errors. Locks: those of reading. Cost: a few look-ups a queue; deep: reads pending.$$;
 
 CREATE FUNCTION outbox.check(deep boolean DEFAULT false)
@@ -1443,7 +1458,7 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION outbox.check(boolean) IS
 $$Reports problems: triggers of the outbox that are missing, replaced or not ENABLE ALWAYS, on detached and archived partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules, row level security and deferrable or excluding constraints; states beyond those of a finished try; unlogged tables; write grants, also by default, anything granted to PUBLIC, members of those who may write, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; pending rows without a message or without a queue; no background worker, and why, or one in trouble; rows in DEFAULT; 10 GB without a retention. The contracts, extensions outbox_... that require this one, are checked as well: their tables must be append-only. No row = nothing found.
-deep: also messages that are neither pending nor ended, and ordered keys of which no message can be claimed, or two. severity: error, or warning if no guarantee is broken. object: what has the problem. problem: the problem. Errors: 42501 when queues was given to another owner. No locks but those of reading; reads catalogs, queues, and the first 100 rows of pending of each queue; deep: as outbox.lost_messages(), and all of pending.$$;
+deep: also messages that are neither pending nor ended, ordered keys of which no message can be claimed, or two, and messages without a turn. severity: error, or warning if no guarantee is broken. object: what has the problem. problem: the problem. Errors: 42501 when queues was given to another owner. No locks but those of reading; reads catalogs, queues, and the first 100 rows of pending of each queue; deep: as outbox.lost_messages(), and all of pending.$$;
 
 ---------------------------------------------------------------- owner and rights
 

@@ -19,6 +19,8 @@ merge(Note *to, const Note *from)
 	to->turn_passed |= from->turn_passed;
 	to->marked |= from->marked;
 	to->removed |= from->removed;
+	to->key_taken |= from->key_taken;
+	to->key_freed |= from->key_freed;
 	for (int i = 0; i < counters; i++)
 		to->counts[i] += from->counts[i];
 	for (int i = 0; i < latency_buckets; i++)

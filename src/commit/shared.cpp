@@ -78,6 +78,10 @@ init_queue(QueueSlot *slot)
 	pg_atomic_init_u64(&slot->due_at, static_cast<uint64>(DT_NOEND));
 	pg_atomic_init_u32(&slot->dropped, 0);
 	pg_atomic_init_u32(&slot->marked, 1); // until it is found that it has none
+	pg_atomic_init_u32(&slot->key_refused, 0);
+	pg_atomic_init_u32(&slot->key_contended, 0);
+	for (pg_atomic_uint64 &turn : slot->turns)
+		pg_atomic_init_u64(&turn, 0);
 	each_counter(slot, [](pg_atomic_uint64 *counter) { pg_atomic_init_u64(counter, 0); });
 	slot->reset_at = 0;
 	for (pg_atomic_uint64 &count : slot->kept)

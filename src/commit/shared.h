@@ -97,8 +97,10 @@ struct QueueSlot {
 	pg_atomic_uint32 rouse;      // sessions that wait for it may have to be woken, without a notification
 	pg_atomic_uint64 due_at;     // the earliest that was announced since the worker took it
 	pg_atomic_uint32 dropped;
-	pg_atomic_uint32 marked; // outbox.key_marks may hold marks of it that are to be settled
-	Oid database;            // InvalidOid = free; this and the name change under the lock
+	pg_atomic_uint32 marked;        // outbox.key_marks may hold marks of it that are to be settled
+	pg_atomic_uint32 key_refused;   // a claim found a key at its limit (refusal.h)
+	pg_atomic_uint32 key_contended; // or another claim at it
+	Oid database;                   // InvalidOid = free; this and the name change under the lock
 	uint32 hash;
 	char name[NAMEDATALEN];
 	pg_atomic_uint64 counts[counters];
@@ -112,6 +114,7 @@ struct QueueSlot {
 	InFlight in_flight;                 // its leases
 	Spending spending;                  // of its rate
 	Floor due_floors[priorities];       // of the index pending_due
+	pg_atomic_uint64 turns[priorities]; // the fair_key from which the next claim goes on
 };
 
 struct DatabaseSlot {

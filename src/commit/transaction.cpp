@@ -2,6 +2,7 @@
 
 #include "commit/transaction.h"
 
+#include "commit/refusal.h"
 #include "commit/reservation.h"
 #include "commit/notes.h"
 #include "commit/rate_limit.h"
@@ -108,6 +109,8 @@ tell_worker_of(const Note *note, TimestampTz now)
 		add_counts(note);
 		if ((settle_leases(note) | settle_rate(note)) && !notes.told_listeners)
 			raise_flag(slot);
+		if (note->key_freed && !notes.told_listeners)
+			wake_refused(slot);
 		if (note->due_at <= now && !notes.told_listeners)
 			raise_flag(slot);
 		// The flag covers what has fallen due since.
@@ -209,6 +212,7 @@ act_at(XactEvent event)
 		case XACT_EVENT_ABORT:
 			give_leases_back(0);
 			give_rate_back(0);
+			give_keys_back(0);
 			rouse_others(1);
 			tell_launcher();
 			break;
@@ -250,6 +254,7 @@ at_subtransaction_event(SubXactEvent event, SubTransactionId, SubTransactionId, 
 	{
 		give_leases_back(GetCurrentTransactionNestLevel());
 		give_rate_back(GetCurrentTransactionNestLevel());
+		give_keys_back(GetCurrentTransactionNestLevel());
 		forget_notes_from(GetCurrentTransactionNestLevel());
 	}
 	else if (event == SUBXACT_EVENT_COMMIT_SUB)

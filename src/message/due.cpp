@@ -296,30 +296,51 @@ begin_due_scan(DueScan *scan, Call *call, const Queue *queue)
 }
 
 bool
+next_due_in_level(DueScan *scan)
+{
+	if (!scan->in_level)
+		return false;
+	if (scan->resting)
+		start_in_level(scan, scan->left_at.key, scan->call->now);
+	scan->resting = false;
+	while (next_settled(&scan->probe, ForwardScanDirection))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (scan->floor.floor != nullptr)
+			raise_to_row(scan);
+		if (scan->resumed && was_met(scan))
+			continue;
+		if (!TransactionIdIsValid(scan->probe.changer()))
+			return true;
+	}
+	raise_over_due(scan);
+	scan->in_level = scan->resumed = false;
+	return false;
+}
+
+bool
 next_due(DueScan *scan)
 {
 	if (scan->aged != nullptr)
 		return next_aged(scan);
-	if (scan->resting)
-		start_in_level(scan, scan->left_at.key, scan->call->now);
-	scan->resting = false;
-	for (;;)
-	{
-		if (!scan->in_level && !next_level(scan))
-			return false;
-		while (next_settled(&scan->probe, ForwardScanDirection))
-		{
-			CHECK_FOR_INTERRUPTS();
-			if (scan->floor.floor != nullptr)
-				raise_to_row(scan);
-			if (scan->resumed && was_met(scan))
-				continue;
-			if (!TransactionIdIsValid(scan->probe.changer()))
-				return true;
-		}
-		raise_over_due(scan);
-		scan->in_level = scan->resumed = false;
-	}
+	do
+		if (next_due_in_level(scan))
+			return true;
+	while (next_level(scan));
+	return false;
+}
+
+bool
+next_due_level(DueScan *scan)
+{
+	scan->in_level = scan->resting = scan->resumed = false;
+	if (!next_due(scan))
+		return false;
+	leave_floor(&scan->floor);
+	scan->left_at.key = place_in_level(scan);
+	rest_probe(&scan->probe);
+	scan->resting = true;
+	return true;
 }
 
 void

@@ -48,6 +48,11 @@ bool next_due(DueScan *scan);
 void rest_due_scan(DueScan *scan, const DuePlace &place);
 void end_due_scan(DueScan *scan);
 
+// Moves on to the next lower priority with a row that is due, in place of the rows that are left of this one, and rests
+// in front of its first. next_due_in_level() returns rows of it alone.
+bool next_due_level(DueScan *scan);
+bool next_due_in_level(DueScan *scan);
+
 bool has_due(Call *call, const Queue *queue);
 // Up to `most`.
 int count_due(Call *call, const Queue *queue, int most);

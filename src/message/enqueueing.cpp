@@ -6,6 +6,7 @@
 #include "commit/entries.h"
 #include "message/grant.h"
 #include "message/idempotency.h"
+#include "message/key_limit.h"
 #include "message/lease.h"
 #include "message/order.h"
 #include "message/sequence.h"
@@ -173,6 +174,8 @@ fill_pending(Call *call, const Queue *queue, Table *table, TupleTableSlot *row, 
 	set(table, row, created_at, TimestampTzGetDatum(call->now));
 	set(table, row, release_count, Int32GetDatum(0));
 	set(table, row, held_back, BoolGetDatum(message->held_back));
+	if (queue->fair)
+		set(table, row, fair_key, Int64GetDatum(message->fair_key));
 	if (message->leased_to == nullptr)
 		return;
 	set_text(table, row, claimed_by, message->leased_to);
@@ -181,15 +184,26 @@ fill_pending(Call *call, const Queue *queue, Table *table, TupleTableSlot *row, 
 	set(table, row, lease_expires_at, TimestampTzGetDatum(message->lease_expires_at));
 }
 
+// Until the lease is written.
+struct Limits {
+	Grant grant;
+	KeyLimit key;
+};
+
+bool
+may_be_leased(Call *call, const Queue *queue, const Message *message, Limits *limits)
+{
+	if (queue->paused || message->held_back)
+		return false;
+	limits->grant = begin_grant(call, queue, 1);
+	return limits->grant.count > 0 && take_place_in_key(&limits->key, message->fair_key);
+}
+
 // A message that could not be claimed now is stored unleased: a worker will send it.
 void
-give_lease(Call *call, const Queue *queue, Message *message, Grant *grant)
+give_lease(Call *call, const Queue *queue, Message *message, Limits *limits)
 {
-	if (message->leased_to != nullptr && (queue->paused || message->held_back))
-		message->leased_to = nullptr;
-	if (message->leased_to != nullptr)
-		*grant = begin_grant(call, queue, 1);
-	if (message->leased_to != nullptr && grant->count == 0)
+	if (message->leased_to != nullptr && !may_be_leased(call, queue, message, limits))
 		message->leased_to = nullptr;
 	expect(core::State::absent, message->leased_to != nullptr ? core::Event::enqueue_and_claim : core::Event::enqueue,
 		   false);
@@ -221,8 +235,9 @@ void
 write_created(Call *call, const Queue *queue, Message **created, int count)
 {
 	Numbers numbers = {};
-	Grant grant = {queue, 0, 0};
+	Limits limits = {{queue, 0, 0}, {}};
 
+	begin_key_limit(&limits.key, call, queue);
 	if (queue->numbered)
 		numbers = number_messages(call, queue, created, count);
 	for (int i = 0; i < count; i++)
@@ -232,7 +247,9 @@ write_created(Call *call, const Queue *queue, Message **created, int count)
 		created[i]->due_at = call->now - (count - 1 - i);
 		if (created[i]->has_deliver_at)
 			created[i]->due_at = Max(created[i]->due_at, created[i]->deliver_at);
-		give_lease(call, queue, created[i], &grant);
+		if (queue->fair)
+			created[i]->fair_key = fair_key_of(queue, created[i]->partition_key);
+		give_lease(call, queue, created[i], &limits);
 	}
 	write_rows(
 		created, count, [&](const Message *message) { return leaf_of(call, messages_shape, message->id, inserts); },
@@ -249,7 +266,8 @@ write_created(Call *call, const Queue *queue, Message **created, int count)
 	for (int i = 0; i < count; i++)
 		note_written(call, queue, created[i]);
 	// Now that the lease is noted.
-	end_grant(call, &grant, grant.count);
+	end_key_limit(&limits.key);
+	end_grant(call, &limits.grant, created[0]->leased_to != nullptr ? limits.grant.count : 0);
 	if (is_first_enqueue())
 		note_first_enqueue(relation_oid(messages_shape.name));
 	note_count(queue->name, Counter::enqueued, count);

@@ -36,6 +36,7 @@ struct Message {
 	int64 sequence_id;
 	bool created;
 	bool held_back;
+	int64 fair_key;         // in a fair queue
 	core::Uuid lease_token; // when leased
 	TimestampTz lease_expires_at;
 };

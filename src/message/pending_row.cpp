@@ -3,6 +3,7 @@
 #include "message/pending_row.h"
 
 #include "commit/entries.h"
+#include "commit/refusal.h"
 #include "server/stop_point.h"
 #include "commit/transaction.h"
 
@@ -52,6 +53,7 @@ load(Table *table, TupleTableSlot *slot, MemoryContext context)
 	row->held_back = DatumGetBool(value(pending_col::held_back));
 	row->partition_key = is_null(partition_key) ? nullptr : DatumGetTextPP(value(partition_key));
 	row->sequence_id = is_null(sequence_id) ? 0 : DatumGetInt64(value(sequence_id));
+	row->fair_key = is_null(fair_key) ? 0 : DatumGetInt64(value(fair_key));
 	row->leased = !is_null(lease_token) && !is_null(claimed_by) && !is_null(claimed_at) && !is_null(lease_expires_at);
 	if (row->leased)
 	{
@@ -136,6 +138,14 @@ changed_entry(const PendingRow *row)
 	return {row->queue, row->priority, row->next_attempt_at, row->leased, row->lease_expires_at, row->held_back};
 }
 
+// The loaded version was a lease, and ends.
+void
+note_free_key(const Table *table, const PendingRow *row)
+{
+	if (row->fair_key < 0 && !row->nulls[table->attno[pending_col::lease_expires_at] - 1])
+		note_key_freed(row->queue);
+}
+
 } // namespace
 
 Changed
@@ -169,6 +179,8 @@ store(Call *call, PendingRow *row, Wait wait)
 	{
 		note_removed(loaded_entry(table, row));
 		note_made(changed_entry(row));
+		if (!row->leased)
+			note_free_key(table, row);
 	}
 	if (changed == Changed::done && row->leased)
 		note_expiry(row->lease_expires_at);
@@ -184,7 +196,10 @@ remove(Call *call, PendingRow *row, Wait wait)
 	Changed changed = delete_row(table, &row->tid, wait);
 
 	if (changed == Changed::done)
+	{
 		note_removed(loaded_entry(table, row));
+		note_free_key(table, row);
+	}
 	return changed;
 }
 

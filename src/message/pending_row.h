@@ -32,6 +32,7 @@ struct PendingRow {
 	bool held_back;           // behind an earlier message of its key
 	text *partition_key;      // nullptr = none
 	int64 sequence_id;        // 0 = none
+	int64 fair_key;           // 0 = none
 };
 
 // Copies the row out of the slot into one piece of memory, for pfree().

@@ -4,6 +4,7 @@
 
 #include "core/backoff.h"
 #include "rows/probe.h"
+#include "server/digest.h"
 #include "server/settings.h"
 
 namespace outbox {
@@ -17,6 +18,18 @@ optional_copy(Table *table, TupleTableSlot *slot, int column)
 	Datum value = table->get(slot, column, &isnull);
 
 	return isnull ? nullptr : DatumGetTextPCopy(value);
+}
+
+// A few bits of the digest of its name, before those of the keys.
+int64
+fair_base_of(const Queue *queue)
+{
+	core::Part parts[] = {part_of(queue->name), {"", 0}};
+	int64 base =
+		static_cast<int64>(leading_bits(digest_of(core::KeyKind::partition, parts, 2)) >> (64 - fair_queue_bits))
+		<< fair_key_bits;
+
+	return queue->max_in_flight_per_key > 0 ? base + PG_INT64_MIN : base;
 }
 
 Queue *
@@ -53,6 +66,7 @@ decode(Table *table, TupleTableSlot *slot)
 	queue->fair = given(queues_col::fair_by) || queue->max_in_flight_per_key > 0;
 	queue->priority_aging_us = given(queues_col::priority_aging) ? us(queues_col::priority_aging) : 0;
 	queue->name = DatumGetTextPCopy(table->get(slot, queues_col::queue, &isnull));
+	queue->fair_base = queue->fair ? fair_base_of(queue) : 0;
 	queue->lease_us = us(queues_col::lease);
 	queue->backoff_base_us = us(queues_col::backoff_base);
 	queue->backoff_cap_us = us(queues_col::backoff_cap);

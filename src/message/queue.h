@@ -13,6 +13,11 @@
 
 namespace outbox {
 
+// A fair_key has so many bits for the queue, so that its keys lie together, and then for the key. Two queues that share
+// theirs make the walks of claims longer (fair.h); two keys that do have one turn and one limit.
+constexpr int fair_queue_bits = 20;
+constexpr int fair_key_bits = 43;
+
 struct Queue {
 	Queue *next;
 	text *name;
@@ -25,6 +30,7 @@ struct Queue {
 	int rate_burst;            // 0 = those of one second
 	int max_in_flight_per_key; // 0 = no limit
 	bool fair;                 // claims go by key: fair_by, or a limit of each key
+	int64 fair_base;           // the least fair_key of its messages (key_limit.h)
 	int64 priority_aging_us;   // 0 = none
 	int64 lease_us;
 	int64 backoff_base_us;

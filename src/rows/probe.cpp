@@ -119,6 +119,22 @@ next_row(Probe *probe, ScanDirection direction)
 }
 
 bool
+to_next_entry(Probe *probe)
+{
+	// Of versions of a row that share an entry one is enough.
+	probe->scan->xs_heap_continue = false;
+	probe->ended = probe->ended || !next_entry(probe, ForwardScanDirection);
+	return !probe->ended;
+}
+
+bool
+has_settled_row(Probe *probe)
+{
+	OUTBOX_STOP_POINT("probe_before_row");
+	return index_fetch_heap(probe->scan, probe->slot) && !TransactionIdIsValid(probe->inserter());
+}
+
+bool
 next_settled(Probe *probe, ScanDirection direction)
 {
 	while (next_row(probe, direction))

@@ -42,6 +42,11 @@ bool next_row(Probe *probe, ScanDirection direction = ForwardScanDirection);
 bool next_settled(Probe *probe, ScanDirection direction);
 void end_probe(Probe *probe);
 
+// The two halves of next_settled(), for walks that look only some entries up: moves on to the next entry, and looks
+// whether it leads to a row. Call remember_entries() before the probe starts.
+bool to_next_entry(Probe *probe);
+bool has_settled_row(Probe *probe);
+
 // A walk over a limited number of entries, which may be dead. entry_column() tells how far it came.
 // Call remember_entries() before the probe starts.
 enum class Walk { row, end, tired };

@@ -13,6 +13,7 @@ namespace {
 constexpr auto not_null = Column::not_null;
 constexpr auto nullable = Column::nullable;
 constexpr bool unchanging = true;
+using Holds = OwnIndex::Holds;
 
 // The last column of two tables in a test: newer than most of its databases. Elsewhere it ends the list.
 #ifdef OUTBOX_STOP_POINTS
@@ -119,6 +120,7 @@ const Shape pending_shape = {
 	 {"lease_expires_at", TIMESTAMPTZOID, nullable},
 	 {"release_count", INT4OID, not_null},
 	 {"held_back", BOOLOID, not_null},
+	 {"fair_key", INT8OID, nullable, unchanging},
 	 test_column},
 	{{"pkey", true, {"outbox_id"}, nullptr},
 	 {"due", false, {"queue", "priority DESC", "GREATEST(next_attempt_at, lease_expires_at)"}, "NOT held_back"},
@@ -126,15 +128,25 @@ const Shape pending_shape = {
 	  false,
 	  {"lease_expires_at", "claimed_by"},
 	  "claimed_by IS NOT NULL OR claimed_at IS NOT NULL OR lease_expires_at IS NOT NULL",
-	  OwnIndex::if_set,
-	  pending_col::lease_expires_at},
+	  {{Holds::if_set, pending_col::lease_expires_at}}},
 	 {"key_sequence",
 	  true,
 	  {"outbox.key_digest(queue, partition_key)", "sequence_id"},
 	  "sequence_id IS NOT NULL",
-	  OwnIndex::if_set,
-	  pending_col::sequence_id},
-	 {"held_back", false, {"queue"}, "held_back", OwnIndex::if_true, pending_col::held_back}},
+	  {{Holds::if_set, pending_col::sequence_id}}},
+	 {"held_back", false, {"queue"}, "held_back", {{Holds::if_true, pending_col::held_back}}},
+	 {"fair",
+	  false,
+	  {"priority DESC", "fair_key", "next_attempt_at"},
+	  "fair_key IS NOT NULL AND NOT held_back AND lease_expires_at IS NULL",
+	  {{Holds::if_set, pending_col::fair_key},
+	   {Holds::if_false, pending_col::held_back},
+	   {Holds::if_unset, pending_col::lease_expires_at}}},
+	 {"fair_lease",
+	  false,
+	  {"fair_key"},
+	  "fair_key < 0 AND lease_expires_at IS NOT NULL",
+	  {{Holds::if_negative, pending_col::fair_key}, {Holds::if_set, pending_col::lease_expires_at}}}},
 	{{"pending_lease_is_whole", "num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) IN (0, 4)"},
 	 {"pending_priority", "priority BETWEEN 0 AND 15"},
 	 {"pending_release_count", "release_count >= 0"},

@@ -87,7 +87,8 @@ enum {
 	lease_token,
 	lease_expires_at,
 	release_count,
-	held_back
+	held_back,
+	fair_key
 };
 }
 namespace idempotency_keys_col {
@@ -117,7 +118,7 @@ enum { queue, spent_until, started_at };
 }
 
 constexpr int max_columns = 24;
-constexpr int max_own_indexes = 6;
+constexpr int max_own_indexes = 8;
 constexpr int max_own_checks = 6;
 
 // The indexes of our own, in the order of their shape; the primary key is the first of each.
@@ -132,7 +133,7 @@ namespace key_marks_index {
 enum { key = 1, drained };
 }
 namespace pending_index {
-enum { due = 1, lease, key_sequence, held_back };
+enum { due = 1, lease, key_sequence, held_back, fair, fair_lease };
 }
 
 // What a table is opened for. Triggers that this would fire are refused.
@@ -165,9 +166,11 @@ struct OwnIndex {
 	bool unique;
 	const char *keys[3]; // a column or an expression, and perhaps DESC
 	const char *predicate;
-	// What the predicate says, where one column tells: the index is opened only for rows that belong into it.
-	enum Holds { if_evaluated, if_set, if_true, if_false } holds = if_evaluated;
-	int column = 0;
+	// What the predicate says, where columns tell: the index is opened only for rows that belong into it.
+	struct Holds {
+		enum When { if_evaluated, if_set, if_unset, if_true, if_false, if_negative } when = if_evaluated;
+		int column = 0;
+	} holds[3] = {};
 };
 
 // What the install script makes, in SQL. Anything else is a user's.

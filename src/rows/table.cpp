@@ -9,13 +9,14 @@ namespace outbox {
 
 namespace {
 
-// The index at that place, if it is ours and one column tells which rows belong into it.
+// The index at that place, if it is ours and columns tell which rows belong into it.
 const OwnIndex *
 told_by_column(const Table *table, int place)
 {
 	for (int i = 0; table->shape->indexes[i].name != nullptr; i++)
 		if (table->known->layout.own[i] == place)
-			return table->shape->indexes[i].holds != OwnIndex::if_evaluated ? &table->shape->indexes[i] : nullptr;
+			return table->shape->indexes[i].holds[0].when != OwnIndex::Holds::if_evaluated ? &table->shape->indexes[i]
+																						   : nullptr;
 	return nullptr;
 }
 
@@ -98,14 +99,35 @@ complete_row(Table *table, TupleTableSlot *row, CmdType command)
 }
 
 bool
-column_holds(const Table *table, const OwnIndex *own, TupleTableSlot *row)
+column_holds(const Table *table, const OwnIndex::Holds &holds, TupleTableSlot *row)
 {
 	bool isnull;
-	Datum value = table->get(row, own->column, &isnull);
+	Datum value = table->get(row, holds.column, &isnull);
 
-	if (own->holds == OwnIndex::if_set)
-		return !isnull;
-	return !isnull && DatumGetBool(value) == (own->holds == OwnIndex::if_true);
+	switch (holds.when)
+	{
+		case OwnIndex::Holds::if_evaluated:
+			return true;
+		case OwnIndex::Holds::if_set:
+			return !isnull;
+		case OwnIndex::Holds::if_unset:
+			return isnull;
+		case OwnIndex::Holds::if_negative:
+			return !isnull && DatumGetInt64(value) < 0;
+		case OwnIndex::Holds::if_true:
+		case OwnIndex::Holds::if_false:
+			break;
+	}
+	return !isnull && DatumGetBool(value) == (holds.when == OwnIndex::Holds::if_true);
+}
+
+bool
+columns_hold(const Table *table, const OwnIndex *own, TupleTableSlot *row)
+{
+	for (const OwnIndex::Holds &holds : own->holds)
+		if (!column_holds(table, holds, row))
+			return false;
+	return true;
 }
 
 bool
@@ -113,7 +135,7 @@ belongs_into(Table *table, const OwnIndex *own, IndexInfo *info, TupleTableSlot 
 {
 	ExprContext *context = GetPerTupleExprContext(table->estate);
 
-	if (own != nullptr && !column_holds(table, own, row))
+	if (own != nullptr && !columns_hold(table, own, row))
 		return false;
 
 	context->ecxt_scantuple = row;
@@ -154,7 +176,7 @@ bool
 any_belongs_into(const Table *table, const OwnIndex *own, TupleTableSlot **rows, int count)
 {
 	for (int i = 0; i < count; i++)
-		if (column_holds(table, own, rows[i]))
+		if (columns_hold(table, own, rows[i]))
 			return true;
 	return false;
 }

@@ -18,6 +18,16 @@ compare(const Digest &a, const Digest &b)
 	return memcmp(a.bytes, b.bytes, sizeof(a.bytes));
 }
 
+inline uint64
+leading_bits(const Digest &digest)
+{
+	uint64 bits = 0;
+
+	for (size_t i = 0; i < sizeof(bits); i++)
+		bits = bits << 8 | digest.bytes[i];
+	return bits;
+}
+
 inline core::Part
 part_of(const text *value)
 {

@@ -32,6 +32,7 @@ struct Claim {
 // What is leased behind the head of an ordered key, with it.
 struct Run {
 	KeyPlace last; // that was leased
+	int room;      // how many more there may be
 	bool over;
 };
 

@@ -22,7 +22,7 @@
 #include "message/lease.h"
 #include "message/lost_lease.h"
 #include "commit/transaction.h"
-#include "verbs/candidate.h"
+#include "verbs/gather.h"
 #include "verbs/repair.h"
 #include "verbs/wait.h"
 
@@ -31,79 +31,13 @@ namespace outbox {
 namespace {
 
 constexpr int chunk_size = 1000;
-// How many rows are read at a time at most while none of them can be leased.
-constexpr int most_in_vain = 250;
+// How many keys with a limit are locked at a time.
+constexpr int most_keys = 100;
 // How many messages a claim ends without leasing them (a lowered ceiling, a lost lease at the
 // ceiling) before it leaves the rest to the next call.
 constexpr int most_ended = 1000;
 
-// ---- gathering and leasing
-
-// The row decides whether it is due, not the index that led to it.
-int
-gather_rows(DueScan *scan, const Claim *claim, Candidate *candidates, int most)
-{
-	Table *table = pending(scan->call);
-	int count = 0;
-
-	MemoryContextReset(claim->round);
-	while (count < most && next_due(scan))
-	{
-		Candidate candidate = {};
-
-		candidate.row = load(table, scan->probe.slot, claim->round);
-		candidate.place = {scan->level, {candidate.row->claimable_at, scan->probe.entry}};
-		if (candidate.row->claimable_at <= scan->call->now)
-			candidates[count++] = candidate;
-	}
-	return count;
-}
-
-struct Gathered {
-	Candidate *candidates;
-	int room;
-	bool all; // nothing is due behind them
-};
-
-void
-make_room(Gathered *gathered, int room)
-{
-	Size size = sizeof(Candidate) * static_cast<Size>(room);
-
-	if (room <= gathered->room)
-		return;
-	gathered->candidates =
-		static_cast<Candidate *>(gathered->candidates == nullptr ? palloc(size) : repalloc(gathered->candidates, size));
-	gathered->room = room;
-}
-
-// Gathers up to `most` candidates with a message; 0 only if no other row is due. The scan rests behind
-// them. While this statement sees none of the messages, it reads more rows at a time.
-int
-gather(DueScan *scan, Claim *claim, Gathered *gathered, int most)
-{
-	for (int size = most; !gathered->all; size = Max(size, Min(size * 2, most_in_vain)))
-	{
-		int count;
-		int left;
-
-		make_room(gathered, size);
-		count = gather_rows(scan, claim, gathered->candidates, size);
-		gathered->all = count < size;
-		if (count == 0)
-			break;
-		rest_due_scan(scan, gathered->candidates[count - 1].place);
-		left = find_messages(scan->call, claim, gathered->candidates, count);
-		if (left > most)
-		{
-			gathered->all = false;
-			rest_due_scan(scan, gathered->candidates[most - 1].place);
-		}
-		if (left > 0)
-			return Min(left, most);
-	}
-	return 0;
-}
+// ---- leasing
 
 // If the clock has stepped back since the call began, the lease begins with the call: one that ended before that would
 // look expired to this very claim.
@@ -288,10 +222,11 @@ begin_runs(Runs *runs, const Candidate *candidates, int count, const Queue *queu
 	}
 	for (int i = 0; i < count; i++)
 		if (candidates[i].taken && candidates[i].row->sequence_id > 0)
-			runs->runs[runs->count++] = {{queue->name,
-										  DatumGetTextPCopy(PointerGetDatum(candidates[i].row->partition_key)),
-										  candidates[i].row->sequence_id},
-										 false};
+			runs->runs[runs->count++] = {
+				{queue->name, DatumGetTextPCopy(PointerGetDatum(candidates[i].row->partition_key)),
+				 candidates[i].row->sequence_id},
+				queue->max_in_flight_per_key > 0 ? queue->max_in_flight_per_key - 1 : PG_INT32_MAX,
+				false};
 }
 
 // The message behind the last of the run, if it can be leased now.
@@ -325,7 +260,7 @@ gather_runs(Call *call, Claim *claim, Runs *runs, const Queue *queue, Candidate 
 		if (run->over)
 			continue;
 		run->over = true;
-		if (next_of_run(call, run, queue, &candidates[count]))
+		if (run->room > 0 && next_of_run(call, run, queue, &candidates[count]))
 			candidates[count++].run = run;
 	}
 	MemoryContextSwitchTo(outer);
@@ -350,29 +285,94 @@ extend_runs(Call *call, Claim *claim, Runs *runs, const Queue *queue)
 			if (candidates[i].taken)
 			{
 				candidates[i].run->over = false;
+				candidates[i].run->room--;
 				candidates[i].run->last.sequence_id = candidates[i].row->sequence_id;
 			}
 	}
 	pfree(candidates);
 }
 
-// Expired leases count. Where no background worker repairs them, a claim does that finds the limit reached.
-Grant
-grant_from(Call *call, const Claim *claim, const Queue *queue, int wanted)
+// Where no background worker does. True: leases were repaired.
+bool
+repair_for_claim(Call *call, Claim *claim, const Queue *queue, int wanted)
 {
-	Grant grant = begin_grant(call, queue, wanted);
 	RepairScan scan = {};
 
-	if (!grant.is_full || is_alive(my_database()))
-		return grant;
-	drop_grant(call, &grant);
 	scan.most = wanted;
 	scan.by = claim->worker;
 	scan.queues = list_make1(const_cast<Queue *>(queue));
 	scan.from = DT_NOBEGIN;
 	repair(call, &scan);
+	claim->leases_only = claim->leases_only && scan.repaired == 0;
 	CommandCounterIncrement();
+	return scan.repaired > 0;
+}
+
+// Expired leases count: a claim that finds the limit reached repairs.
+Grant
+grant_from(Call *call, Claim *claim, const Queue *queue, int wanted)
+{
+	Grant grant = begin_grant(call, queue, wanted);
+
+	if (!grant.is_full || is_alive(my_database()))
+		return grant;
+	drop_grant(call, &grant);
+	repair_for_claim(call, claim, queue, wanted);
 	return begin_grant(call, queue, wanted);
+}
+
+// Leases what gather(most) finds.
+template <typename Gather>
+void
+take_due(Call *call, Claim *claim, Runs *runs, const Queue *queue, const Gather &gather_next)
+{
+	Gathered gathered = {};
+
+	while (claim->taken < claim->most && claim->ended < most_ended)
+	{
+		int count = gather_next(&gathered, claim->most - claim->taken);
+
+		if (count == 0)
+			break;
+		check_client_after_wait();
+		take_and_answer(call, claim, gathered.candidates, count, queue);
+		if (queue->fifo)
+			begin_runs(runs, gathered.candidates, count, queue);
+	}
+}
+
+void
+take_by_time(Call *call, Claim *claim, Runs *runs, const Queue *queue)
+{
+	DueScan scan;
+
+	begin_due_scan(&scan, call, queue);
+	take_due(call, claim, runs, queue,
+			 [&](Gathered *gathered, int most) { return gather(&scan, claim, gathered, Min(most, chunk_size)); });
+	end_due_scan(&scan);
+}
+
+void
+take_turns(Call *call, Claim *claim, Runs *runs, const Queue *queue)
+{
+	int most_a_round = queue->max_in_flight_per_key > 0 ? most_keys : chunk_size;
+	FairScan scan;
+
+	begin_fair_scan(&scan, call, queue);
+	take_due(call, claim, runs, queue, [&](Gathered *gathered, int most) {
+		return gather_in_turn(&scan, claim, gathered, Min(most, most_a_round));
+	});
+	end_fair_scan(&scan);
+}
+
+// Expired leases count here, too.
+void
+take_in_turn(Call *call, Claim *claim, Runs *runs, const Queue *queue)
+{
+	take_turns(call, claim, runs, queue);
+	if (claim->taken < claim->most && queue->max_in_flight_per_key > 0 && !is_alive(my_database()) &&
+		repair_for_claim(call, claim, queue, claim->most - claim->taken))
+		take_turns(call, claim, runs, queue);
 }
 
 // A queue of the claim.
@@ -388,24 +388,13 @@ claim_from(Call *call, Claim *claim, Source *source, int wanted)
 	Runs *runs = &source->runs;
 	int taken_before = claim->taken;
 	Grant grant = grant_from(call, claim, queue, wanted);
-	Gathered gathered = {};
-	DueScan scan;
 
 	claim->most = claim->taken + grant.count;
 	claim->round = AllocSetContextCreate(CurrentMemoryContext, "outbox claim", ALLOCSET_DEFAULT_SIZES);
-	begin_due_scan(&scan, call, queue);
-	while (claim->taken < claim->most && claim->ended < most_ended)
-	{
-		int count = gather(&scan, claim, &gathered, Min(claim->most - claim->taken, chunk_size));
-
-		if (count == 0)
-			break;
-		check_client_after_wait();
-		take_and_answer(call, claim, gathered.candidates, count, queue);
-		if (queue->fifo)
-			begin_runs(runs, gathered.candidates, count, queue);
-	}
-	end_due_scan(&scan);
+	if (queue->fair)
+		take_in_turn(call, claim, runs, queue);
+	else
+		take_by_time(call, claim, runs, queue);
 	if (runs->count > 0 && claim->taken < claim->most)
 		extend_runs(call, claim, runs, queue);
 	MemoryContextDelete(claim->round);

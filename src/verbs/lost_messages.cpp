@@ -90,6 +90,14 @@ put_found(FunctionCallInfo fcinfo, const char *query)
 	}
 }
 
+// fair_key_of(), of a message l and its queue q.
+constexpr char fair_key[] =
+	"CASE WHEN q.fair_by IS NOT NULL OR q.max_in_flight_per_key IS NOT NULL THEN "
+	"(('x' || left(encode(outbox.key_digest(l.queue, ''), 'hex'), 5))::bit(20)::bigint << 43) "
+	"+ CASE WHEN l.partition_key IS NULL THEN 0 ELSE greatest(1, "
+	"('x' || left(encode(outbox.key_digest(l.queue, l.partition_key), 'hex'), 16))::bit(64)::bigint & 8796093022207) END "
+	"+ CASE WHEN q.max_in_flight_per_key IS NULL THEN 0 ELSE '-9223372036854775808'::bigint END END";
+
 // Returns how many. Messages of a queue that was dropped stay as they are.
 int64
 put_back(const Call *call, const char *query)
@@ -98,16 +106,16 @@ put_back(const Call *call, const char *query)
 	uint64 queues =
 		run("WITH put AS ("
 			"INSERT INTO outbox.pending (outbox_id, queue, priority, partition_key, sequence_id, attempt_count, "
-			"max_attempts, next_attempt_at, created_at, held_back) "
+			"max_attempts, next_attempt_at, created_at, held_back, fair_key) "
 			"SELECT l.outbox_id, l.queue, l.priority, l.partition_key, l.sequence_id, l.attempts, "
-			"l.max_attempts, clock_timestamp(), l.created_at, q.ordering = 'fifo' AND l.sequence_id IS NOT NULL "
+			"l.max_attempts, clock_timestamp(), l.created_at, q.ordering = 'fifo' AND l.sequence_id IS NOT NULL, %s "
 			"FROM (%s) l JOIN outbox.queues q ON q.queue = l.queue ON CONFLICT DO NOTHING "
 			"RETURNING queue, partition_key, held_back), marked AS ("
 			"INSERT INTO outbox.key_marks (mark_id, digest, queue, partition_key, kind, sequence_id, created_at) "
 			"SELECT gen_random_uuid(), outbox.key_digest(queue, partition_key), queue, partition_key, 'drained', 0, "
 			"clock_timestamp() FROM put WHERE held_back GROUP BY queue, partition_key) "
 			"SELECT queue, count(*), bool_or(held_back) FROM put GROUP BY queue",
-			query);
+			fair_key, query);
 
 	for (uint64 i = 0; i < queues; i++)
 	{

@@ -179,21 +179,6 @@ refuse_two_orders(Table *table, TupleTableSlot *row)
 							errhint("Remove one of them. Without priority_aging priorities are strict.")));
 }
 
-// Each line goes with what makes the setting work.
-void
-refuse_unsupported(Table *table, TupleTableSlot *row)
-{
-	for (int column : {queues_col::max_in_flight_per_key, queues_col::fair_by})
-	{
-		bool isnull;
-
-		table->get(row, column, &isnull);
-		if (!isnull)
-			ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-							errmsg("%s is not supported yet", queues_shape.columns[column].name)));
-	}
-}
-
 // The owner of the validator; nullptr if none is given. Call it before begin_call(), as the caller.
 const text *
 owner_of_validator(FunctionCallInfo fcinfo)
@@ -237,7 +222,6 @@ put_settings(FunctionCallInfo fcinfo, const text *owner, Table *table, TupleTabl
 	put_fair_by(fcinfo, table, row, keep_absent);
 	put_aging(fcinfo, table, row, keep_absent);
 	refuse_two_orders(table, row);
-	refuse_unsupported(table, row);
 }
 
 bool
@@ -284,6 +268,10 @@ constexpr Emptied reordering = {"the ordering of queue \"%s\" cannot be changed 
 								"Stop its producers, let workers finish its messages or end them with outbox.cancel, "
 								"then change it; or make another queue."};
 
+constexpr Emptied refairing = {"fair_by and max_in_flight_per_key of queue \"%s\" cannot be set or removed",
+							   "Stop its producers, let workers finish its messages or end them with outbox.cancel, "
+							   "then change it; or make another queue."};
+
 [[noreturn]] void
 queue_in_use(const Emptied &what, const text *name, const char *detail)
 {
@@ -325,17 +313,25 @@ require_empty(Call *call, const Emptied &what, const text *name)
 	forget_marks(call, name);
 }
 
-// Rows of an ordered queue know their place, those of others have none.
+// Rows of an ordered queue know their place, and those of a fair one their key; those of others do not.
 void
 check_reordering(Call *call, Table *table, TupleTableSlot *found, TupleTableSlot *row)
 {
 	bool isnull;
+	const text *name = DatumGetTextPP(table->get(found, queues_col::queue, &isnull));
 	auto is_fifo = [&](TupleTableSlot *slot) {
 		return strcmp(TextDatumGetCString(table->get(slot, queues_col::ordering, &isnull)), "fifo") == 0;
 	};
+	auto is_set = [&](TupleTableSlot *slot, int column) {
+		table->get(slot, column, &isnull);
+		return !isnull;
+	};
 
 	if (is_fifo(found) != is_fifo(row))
-		require_empty(call, reordering, DatumGetTextPP(table->get(found, queues_col::queue, &isnull)));
+		require_empty(call, reordering, name);
+	for (int column : {queues_col::fair_by, queues_col::max_in_flight_per_key})
+		if (is_set(found, column) != is_set(row, column))
+			require_empty(call, refairing, name);
 }
 
 // Changes the queue's row by change(table, row), and looks again if it was changed.

@@ -12,7 +12,7 @@
 #include "server/clock.h"
 #include "server/stop_point.h"
 #include "server/boundary.h"
-#include "message/due.h"
+#include "message/fair.h"
 #include "message/grant.h"
 #include "message/order.h"
 
@@ -117,7 +117,9 @@ is_claimable(Call *call, const Queue *queue)
 	// Marks that cannot be settled yet are no work.
 	if (!XactReadOnly)
 		settle_some_marks(call, queue);
-	return has_due(call, queue) && is_granted_any(call, queue);
+	// Nor are messages of keys at their limit.
+	return (queue->max_in_flight_per_key > 0 ? has_turn_due(call, queue) : has_due(call, queue)) &&
+		   is_granted_any(call, queue);
 }
 
 // The queues that have something: none or one.

@@ -1195,9 +1195,6 @@ BEGIN
 		OR rate_limit <= 0 OR rate_limit >= 'Infinity' OR rate_burst < 1 OR max_in_flight_per_key < 1
 		OR fair_by NOT IN ('', 'partition_key') OR priority_aging < '0');
 	PERFORM model.refuse_bad(priority_aging > '0' AND (max_in_flight_per_key > 0 OR fair_by <> ''));
-	IF max_in_flight_per_key > 0 OR fair_by <> '' THEN
-		PERFORM model.refuse('0A000', 'not supported yet');
-	END IF;
 	-- No database of this test has a function that could be one.
 	IF validator <> '' THEN
 		PERFORM model.refuse('42883', 'no such validator');

@@ -96,6 +96,7 @@ SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.pending')$$, $$VALUES
 	('partition_key', 'text', false, NULL),
 	('sequence_id', 'bigint', false, NULL),
 	('max_attempts', 'integer', false, NULL),
+	('fair_key', 'bigint', false, NULL),
 	('claimed_by', 'text', false, NULL),
 	('claimed_at', 'timestamp with time zone', false, NULL),
 	('lease_token', 'uuid', false, NULL),
@@ -231,6 +232,8 @@ SELECT results_eq($$SELECT * FROM pg_temp.indexes('outbox.attempts_default')$$, 
 	('attempts_default_pkey', 'UNIQUE USING btree (outbox_id, attempt_no)')$$, 'indexes of attempts_default');
 SELECT results_eq($$SELECT * FROM pg_temp.indexes('outbox.pending')$$, $$VALUES
 	('pending_due', 'USING btree (queue, priority DESC, GREATEST(next_attempt_at, lease_expires_at)) WHERE (NOT held_back)'),
+	('pending_fair', 'USING btree (priority DESC, fair_key, next_attempt_at) WHERE ((fair_key IS NOT NULL) AND (NOT held_back) AND (lease_expires_at IS NULL))'),
+	('pending_fair_lease', 'USING btree (fair_key) WHERE ((fair_key < 0) AND (lease_expires_at IS NOT NULL))'),
 	('pending_held_back', 'USING btree (queue) WHERE held_back'),
 	('pending_key_sequence', 'UNIQUE USING btree (outbox.key_digest(queue, partition_key), sequence_id) WHERE (sequence_id IS NOT NULL)'),
 	('pending_lease', 'USING btree (lease_expires_at, claimed_by) WHERE ((claimed_by IS NOT NULL) OR (claimed_at IS NOT NULL) OR (lease_expires_at IS NOT NULL))'),

@@ -141,8 +141,6 @@ SELECT t.try(replace(s, 'F(', f)) FROM (VALUES ($$outbox.create_queue('bad', $$)
 	(28, $$SELECT F(fair_by => 'event_type')$$),
 	(29, $$SELECT F(priority_aging => '-1 s')$$),
 	(30, $$SELECT F(priority_aging => '178000000 years')$$),
-	(31, $$SELECT F(max_in_flight_per_key => 1)$$),
-	(32, $$SELECT F(fair_by => 'partition_key')$$),
 	(33, $$SELECT F(priority_aging => '1 min', fair_by => 'partition_key')$$),
 	(34, $$SELECT F(priority_aging => '1 min', max_in_flight_per_key => 1)$$)) v(n, s) ORDER BY f DESC, n;
 SELECT t.try(s) FROM (VALUES
