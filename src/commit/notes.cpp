@@ -35,7 +35,6 @@ merge(Note *to, const Note *from)
 	to->reserved += from->reserved;
 	to->reserving += from->reserving;
 	to->spent += from->spent;
-	to->untried += from->untried;
 }
 
 Note *

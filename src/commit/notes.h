@@ -29,7 +29,6 @@ struct Note {
 	int64 reserved;  // leases that the shared count has already
 	int64 reserving; // of these, those that a claim may still make
 	int64 spent;     // messages, of the rate (spending.h)
-	int64 untried;   // messages whose leases ended without a try
 	char queue[NAMEDATALEN];
 };
 

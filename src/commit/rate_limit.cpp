@@ -128,19 +128,6 @@ find_rate(const text *queue, const core::Rate &rate, int wanted)
 }
 
 void
-note_untried(const text *queue)
-{
-	if (shared != nullptr)
-		note_of(queue)->untried++;
-}
-
-bool
-settle_rate(const Note *note)
-{
-	return note->untried > 0 && give(note->ref.slot, note->untried);
-}
-
-void
 give_rate_back(int level)
 {
 	for (Note *note = notes.first; note != nullptr; note = note->next)

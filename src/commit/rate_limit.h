@@ -15,13 +15,9 @@ int spend_rate(const text *queue, const core::Rate &rate, int wanted);
 void return_rate(const text *queue, int unused);
 // How many it would spend. If fewer, a session that waits is woken when there are more.
 int find_rate(const text *queue, const core::Rate &rate, int wanted);
-// A lease of it ended without a try.
-void note_untried(const text *queue);
 
 // ---- transactions (transaction.h)
 
-// At the commit. True: others may claim now who could not.
-bool settle_rate(const Note *note);
 // The levels from there on are rolled back.
 void give_rate_back(int level);
 

@@ -1,8 +1,7 @@
 // What has been leased of what a queue's rate_limit allows.
 //
 // Guarantees: a claim spends before it leases, so in any time t no more than rate_burst + rate_limit * t messages are
-// leased, in however many sessions, other than those that were given back: by a rollback, also to a savepoint, or
-// released without a try.
+// leased, in however many sessions, other than those that a rollback gave back, also to a savepoint.
 //
 // Shape: a token bucket in one number (core/rate.h) under a lock that is held for a few loads and stores. It is empty
 // when the queue gets its slot, so a restart allows nothing that was spent before. A session that could not get what it

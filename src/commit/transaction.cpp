@@ -107,7 +107,7 @@ tell_worker_of(const Note *note, TimestampTz now)
 		if (note->dropped && note->made_again)
 			reset_counts(slot, now);
 		add_counts(note);
-		if ((settle_leases(note) | settle_rate(note)) && !notes.told_listeners)
+		if (settle_leases(note) && !notes.told_listeners)
 			raise_flag(slot);
 		if (note->key_freed && !notes.told_listeners)
 			wake_refused(slot);

@@ -2,7 +2,6 @@
 
 #include "message/order.h"
 
-#include "commit/rate_limit.h"
 #include "commit/shared.h"
 #include "commit/transaction.h"
 #include "message/key_marks.h"
@@ -293,7 +292,6 @@ release_run(Call *call, PendingRow *row, Wait wait)
 		changed = store(call, next.row, wait);
 		if (changed != Changed::done)
 			return changed;
-		note_untried(next.row->queue);
 	}
 }
 

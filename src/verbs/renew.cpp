@@ -14,7 +14,6 @@
 #include "message/order.h"
 #include "message/queue.h"
 #include "message/try_report.h"
-#include "commit/rate_limit.h"
 #include "commit/transaction.h"
 
 namespace outbox {
@@ -73,10 +72,7 @@ apply_to_item(Call *call, Items *items, int i, const text *worker, const Change 
 		if (changed == Changed::outdated)
 			continue;
 		if (items->are_released)
-		{
 			note_count(holding.row->queue, Counter::released);
-			note_untried(holding.row->queue);
-		}
 		CommandCounterIncrement(); // the same lease may come twice in one call
 		return 0;
 	}

@@ -160,8 +160,7 @@ sub prepare_rates
 			IF outcome = 3 AND kept IS NOT NULL THEN
 				PERFORM FROM outbox.complete_batch('w', kept, tokens, array_fill('RETRYABLE'::outbox.attempt_state, ARRAY[cardinality(kept)]));
 			ELSIF outcome = 2 AND kept IS NOT NULL THEN
-				PERFORM FROM outbox.release('w', kept[2:], tokens[2:]);
-				kept := kept[:1];
+				PERFORM FROM outbox.release('w', kept, tokens);
 			ELSIF outcome = 1 THEN
 				RAISE EXCEPTION 'rolled back' USING ERRCODE = '40001';
 			END IF;
@@ -206,7 +205,7 @@ sub run_rates
 prepare_rates($node);
 run_rates($node, 'preloaded');
 
-# Rolled back, released without a try: in less time than a message takes.
+# Rolled back: in less time than a message takes.
 $node->safe_psql('postgres', q{
 	SELECT outbox.create_queue('two', rate_limit => 1, rate_burst => 2);
 	SELECT count(*) FROM generate_series(1, 9) g, outbox.enqueue('t' || g, '1', 'two');
@@ -214,21 +213,37 @@ $node->safe_psql('postgres', q{
 my $two = q{SELECT count(*) FROM outbox.claim('w', 99, queues => '{two}')};
 is($node->safe_psql('postgres', qq{
 	BEGIN; $two; ROLLBACK;
-	BEGIN; SAVEPOINT s; $two; ROLLBACK TO s; $two; ROLLBACK;
-	SELECT count(*) FROM (SELECT array_agg(outbox_id) AS ids, array_agg(lease_token) AS tokens FROM outbox.claim('w', 99, queues => '{two}')) c, LATERAL outbox.release('w', ids, tokens)}),
-	"2\n2\n2\n2", 'what is rolled back or released');
+	BEGIN; SAVEPOINT s; $two; ROLLBACK TO s; $two; ROLLBACK}),
+	"2\n2\n2", 'what is rolled back');
 my $gone = session($node);
 is($gone->query_safe("BEGIN; $two"), 2, '... or claimed by a session');
 $node->safe_psql('postgres', 'SELECT pg_terminate_backend(' . $gone->query_safe('SELECT pg_backend_pid()') . ', 60000)');
 is($node->safe_psql('postgres', "$two; $two"), "2\n0", '... that dies, can be claimed again, once');
+
+# A lease that is released counts: what accrued in its place may be spent.
 $node->safe_psql('postgres', q{
-	SELECT outbox.create_queue('keys', ordering => 'fifo', rate_limit => 50, rate_burst => 5, backoff_base => '0');
-	SELECT count(*) FROM generate_series(1, 9) g, outbox.enqueue('k' || g, '1', 'keys', partition_key => 'a');
-	SELECT pg_sleep(0.2)});
-is($node->safe_psql('postgres', q{
-	CREATE TABLE run AS SELECT * FROM outbox.claim('w', 9, queues => '{keys}');
-	SELECT count(*), (SELECT recorded FROM run, LATERAL outbox.complete(outbox_id, lease_token, 'w', 'RETRYABLE') WHERE sequence_id = 1) FROM run}), '5|RETRYABLE', 'a run whose first message fails');
-is($node->safe_psql('postgres', q{SELECT count(*) >= 4 FROM outbox.claim('w', 9, queues => '{keys}')}), 't', '... gives the others back');
+	SELECT outbox.create_queue('few', rate_limit => 10, rate_burst => 5);
+	SELECT count(*) FROM generate_series(1, 99) g, outbox.enqueue('f' || g, '1', 'few');
+	CREATE FUNCTION take_few(OUT count int, OUT ids uuid[], OUT tokens uuid[]) LANGUAGE sql AS
+		$$SELECT count(*), array_agg(outbox_id), array_agg(lease_token) FROM outbox.claim('w', 99, queues => '{few}')$$;
+	CREATE TABLE burst (at timestamptz);
+	CREATE FUNCTION take_burst() RETURNS int LANGUAGE plpgsql AS $$
+	BEGIN
+		DELETE FROM burst;
+		INSERT INTO burst VALUES (clock_timestamp());
+		RETURN (SELECT count FROM take_few());
+	END $$;
+	CREATE FUNCTION take_too_much() RETURNS bool LANGUAGE plpgsql AS $$
+	DECLARE
+		taken int := (SELECT count FROM take_few());
+	BEGIN
+		RETURN taken > 10 * extract(epoch FROM clock_timestamp() - (SELECT at FROM burst));
+	END $$;
+	SELECT pg_sleep(0.6)});
+is($node->safe_psql('postgres', 'CREATE TABLE first AS SELECT * FROM take_few(); SELECT count FROM first'), 5, 'a burst is claimed');
+is($node->safe_psql('postgres', 'SELECT pg_sleep(0.6); SELECT take_burst()'), "\n5", '... and another one, when it has accrued');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM first, outbox.release('w', ids, tokens)}), 5, '... the first is released');
+is($node->safe_psql('postgres', 'SELECT take_too_much()'), 'f', '... and allows no more than the time since');
 
 # Waiting.
 wait_for_worker($node);
