@@ -34,7 +34,7 @@ merge(Note *to, const Note *from)
 	to->saw_in_flight |= from->saw_in_flight;
 	to->reserved += from->reserved;
 	to->reserving += from->reserving;
-	to->spent += from->spent;
+	to->spent = core::both(to->spent, from->spent);
 }
 
 Note *

@@ -26,9 +26,9 @@ struct Note {
 	int64 kept[kept_counts]; // changes of these counts
 	bool saw_in_flight;      // and in which generation, below, its leases are counted (in_flight.h)
 	uint32 in_flight_generation;
-	int64 reserved;  // leases that the shared count has already
-	int64 reserving; // of these, those that a claim may still make
-	int64 spent;     // messages, of the rate (spending.h)
+	int64 reserved;    // leases that the shared count has already
+	int64 reserving;   // of these, those that a claim may still make
+	core::Spent spent; // of the rate (spending.h)
 	char queue[NAMEDATALEN];
 };
 

@@ -18,17 +18,16 @@ steady_ns()
 	return steady_us() * ns_per_us;
 }
 
-// True: a claim was refused that could get something now.
+// give(): returns how much it gave back. True: a claim was refused that could get something now.
+template <typename Give>
 bool
-give(QueueSlot *slot, int64 messages)
+wants_after(Spending *spending, const Give &give)
 {
-	Spending *spending = &slot->spending;
 	bool wanted = false;
 
 	under(&spending->lock, [&] {
-		spending->spent_until = core::give_back(spending->each_ns, spending->spent_until, messages);
-		wanted = spending->refused;
-		spending->refused = false;
+		wanted = give(&spending->bucket) > 0 && spending->refused;
+		spending->refused = spending->refused && !wanted;
 	});
 	return wanted;
 }
@@ -52,6 +51,7 @@ init_spending(Spending *spending)
 {
 	SpinLockInit(&spending->lock);
 	pg_atomic_init_u64(&spending->more_at, static_cast<uint64>(DT_NOEND));
+	spending->bucket = {};
 	reset_spending(spending);
 }
 
@@ -63,8 +63,7 @@ reset_spending(Spending *spending)
 	pg_atomic_write_u64(&spending->more_at, static_cast<uint64>(DT_NOEND));
 	under(&spending->lock, [=] {
 		spending->refused = false;
-		spending->each_ns = 0;
-		spending->spent_until = now;
+		spending->bucket.spent_until = spending->bucket.last = now;
 	});
 }
 
@@ -82,23 +81,21 @@ spend_rate(const text *queue, const core::Rate &rate, int wanted)
 
 	// A clock that was read before that of another allows less.
 	under(&spending->lock, [&] {
-		got = core::affordable(rate, spending->spent_until, now, wanted);
-		spending->spent_until = core::spend(rate, spending->spent_until, now, got);
-		spending->each_ns = rate.each_ns;
+		got = core::affordable(rate, spending->bucket.spent_until, now, wanted);
+		core::spend_from(&spending->bucket, &note->spent, rate, now, got);
 	});
-	note->spent += got;
 	return static_cast<int>(got);
 }
 
 void
-return_rate(const text *queue, int unused)
+return_rate(const text *queue, const core::Rate &rate, int unused)
 {
 	Note *note = unused > 0 ? note_of(queue) : nullptr;
 
 	if (note == nullptr || !is_still(note->ref))
 		return;
-	note->spent -= unused;
-	if (give(note->ref.slot, unused))
+	if (wants_after(&note->ref.slot->spending,
+					[&](core::Bucket *bucket) { return core::give_unused_back(bucket, &note->spent, rate, unused); }))
 		raise_flag(note->ref.slot);
 }
 
@@ -116,10 +113,10 @@ find_rate(const text *queue, const core::Rate &rate, int wanted)
 	Spending *spending = &note->ref.slot->spending;
 
 	under(&spending->lock, [&] {
-		found = core::affordable(rate, spending->spent_until, now, wanted);
+		found = core::affordable(rate, spending->bucket.spent_until, now, wanted);
 		if (found == wanted)
 			return;
-		more_at = core::more_at(rate, spending->spent_until, now, found);
+		more_at = core::more_at(rate, spending->bucket.spent_until, now, found);
 		spending->refused = true;
 	});
 	if (more_at != core::no_more)
@@ -131,7 +128,9 @@ void
 give_rate_back(int level)
 {
 	for (Note *note = notes.first; note != nullptr; note = note->next)
-		if (note->level >= level && note->spent > 0 && is_still(note->ref) && give(note->ref.slot, note->spent))
+		if (note->level >= level && note->spent.ns > 0 && is_still(note->ref) &&
+			wants_after(&note->ref.slot->spending,
+						[&](core::Bucket *bucket) { return core::give_all_back(bucket, &note->spent); }))
 			raise_flag(note->ref.slot);
 }
 

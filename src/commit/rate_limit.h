@@ -12,7 +12,7 @@ namespace outbox {
 constexpr int rate_unknown = -1;
 int spend_rate(const text *queue, const core::Rate &rate, int wanted);
 // At the end of the claim: what it did not use.
-void return_rate(const text *queue, int unused);
+void return_rate(const text *queue, const core::Rate &rate, int unused);
 // How many it would spend. If fewer, a session that waits is woken when there are more.
 int find_rate(const text *queue, const core::Rate &rate, int wanted);
 

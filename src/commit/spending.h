@@ -9,6 +9,7 @@
 // those that wait.
 #pragma once
 
+#include "core/rate.h"
 #include "server/pg.h"
 
 namespace outbox {
@@ -16,8 +17,7 @@ namespace outbox {
 struct Spending {
 	slock_t lock;
 	bool refused;             // a claim got less than it wanted
-	double each_ns;           // a message, at the last claim; 0 = none yet
-	int64 spent_until;        // steady clock, nanoseconds
+	core::Bucket bucket;      // steady clock, nanoseconds
 	pg_atomic_uint64 more_at; // steady clock, microseconds; DT_NOEND = no session waits
 };
 

@@ -63,10 +63,66 @@ spend(const Rate &rate, int64_t spent_until, int64_t now, int64_t n) noexcept
 	return n > 0 ? accrued_from(rate, spent_until, now) + cost_ns(rate, n) : spent_until;
 }
 
-int64_t
-give_back(double each_ns, int64_t spent_until, int64_t n) noexcept
+Spent
+both(const Spent &one, const Spent &other) noexcept
 {
-	return spent_until - bounded(std::floor(static_cast<double>(n) * each_ns));
+	if (one.ns == 0 || other.ns == 0)
+		return one.ns == 0 ? other : one;
+
+	uint64_t room = one.room_until + static_cast<uint64_t>(other.ns);
+	uint64_t room_of_other = other.room_until + static_cast<uint64_t>(one.ns);
+
+	return {one.ns + other.ns, static_cast<int64_t>(room_of_other - room) < 0 ? room_of_other : room,
+			std::max(one.spend, other.spend)};
+}
+
+void
+spend_from(Bucket *bucket, Spent *spent, const Rate &rate, int64_t now, int64_t n) noexcept
+{
+	if (n == 0)
+		return;
+	bucket->spent_until = spend(rate, bucket->spent_until, now, n);
+	bucket->last = std::max(bucket->last, now);
+	bucket->spends++;
+	*spent =
+		both(*spent, {cost_ns(rate, n), static_cast<uint64_t>(bucket->spent_until + rate.burst_ns) + bucket->is_back,
+					  bucket->spends});
+}
+
+namespace {
+
+int64_t
+give_back(Bucket *bucket, Spent *spent, int64_t ns) noexcept
+{
+	int64_t room = static_cast<int64_t>(spent->room_until - bucket->is_back - static_cast<uint64_t>(bucket->last));
+	int64_t back = std::clamp<int64_t>(room, 0, ns);
+
+	bucket->spent_until -= back;
+	bucket->is_back += static_cast<uint64_t>(back);
+	spent->ns -= ns;
+	return back;
+}
+
+} // namespace
+
+int64_t
+give_unused_back(Bucket *bucket, Spent *spent, const Rate &rate, int64_t n) noexcept
+{
+	int64_t ns = std::min(spent->ns, bounded(std::floor(static_cast<double>(n) * rate.each_ns)));
+
+	if (bucket->spends != spent->spend)
+		return give_back(bucket, spent, ns);
+	// As if it had never been spent.
+	bucket->spent_until -= ns;
+	spent->room_until -= static_cast<uint64_t>(ns);
+	spent->ns -= ns;
+	return ns;
+}
+
+int64_t
+give_all_back(Bucket *bucket, Spent *spent) noexcept
+{
+	return give_back(bucket, spent, spent->ns);
 }
 
 int64_t

@@ -157,7 +157,7 @@ return_what_is_left(Call *call, Grant *grant, int taken)
 	if (grant->spends && grant->in_table)
 		end_spending(call, queue, rate_of_queue(queue), taken);
 	else if (grant->spends)
-		return_rate(queue->name, grant->count - taken);
+		return_rate(queue->name, rate_of_queue(queue), grant->count - taken);
 	if (grant->locked)
 		stop_counting(queue);
 	grant->locked = grant->spends = false;

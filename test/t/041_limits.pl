@@ -245,6 +245,15 @@ is($node->safe_psql('postgres', 'SELECT pg_sleep(0.6); SELECT take_burst()'), "\
 is($node->safe_psql('postgres', q{SELECT count(*) FROM first, outbox.release('w', ids, tokens)}), 5, '... the first is released');
 is($node->safe_psql('postgres', 'SELECT take_too_much()'), 'f', '... and allows no more than the time since');
 
+# Nor is that there twice which is rolled back.
+my $late = session($node);
+$node->safe_psql('postgres', 'SELECT pg_sleep(0.6)');
+is($late->query_safe('BEGIN; SELECT count FROM take_few()'), 5, 'a burst is claimed');
+is($node->safe_psql('postgres', 'SELECT pg_sleep(0.6); SELECT take_burst()'), "\n5", '... and another one, when it has accrued');
+$late->query_safe('ROLLBACK');
+is($node->safe_psql('postgres', 'SELECT take_too_much()'), 'f', '... and the first, rolled back, allows no more than the time since');
+$late->quit;
+
 # Waiting.
 wait_for_worker($node);
 $node->safe_psql('postgres', q{

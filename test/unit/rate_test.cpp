@@ -1,10 +1,11 @@
 // Rates: never more than burst + rate * time, and all of it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <random>
-#include <utility>
 #include <vector>
 
 #include "rate.h"
@@ -52,18 +53,48 @@ TEST(Rate, ExtremeValues)
 			EXPECT_LE(n, 2147483647);
 			EXPECT_LE(spend(rate, 0, now, n), now) << per_second << " " << burst;
 			EXPECT_GT(more_at(rate, now, now, 0), now);
-			EXPECT_LE(give_back(rate.each_ns, now, 1), now);
 		}
+}
+
+int64_t
+take(Bucket *bucket, Spent *spent, const Rate &rate, int64_t now, int64_t wanted)
+{
+	int64_t n = affordable(rate, bucket->spent_until, now, wanted);
+
+	spend_from(bucket, spent, rate, now, n);
+	return n;
 }
 
 TEST(Rate, GivenBackIsThereAgain)
 {
 	Rate rate = rate_of(10, 5);
-	int64_t spent = spend(rate, 0, start, 5);
+	Bucket bucket = {};
+	Spent spent = {};
 
-	EXPECT_EQ(affordable(rate, spent, start, 9), 0);
-	EXPECT_EQ(affordable(rate, give_back(rate.each_ns, spent, 2), start, 9), 2);
-	EXPECT_EQ(affordable(rate, give_back(rate.each_ns, spent, 100), start, 9), 5);
+	EXPECT_EQ(take(&bucket, &spent, rate, start, 9), 5);
+	EXPECT_GT(give_unused_back(&bucket, &spent, rate, 2), 0);
+	EXPECT_EQ(affordable(rate, bucket.spent_until, start, 9), 2);
+	EXPECT_EQ(take(&bucket, &spent, rate, start, 9), 2);
+	EXPECT_GT(give_all_back(&bucket, &spent), 0);
+	EXPECT_EQ(spent.ns, 0);
+	EXPECT_EQ(affordable(rate, bucket.spent_until, start, 9), 5);
+}
+
+TEST(Rate, GivenBackLateItIsNotThereTwice)
+{
+	Rate rate = rate_of(10, 5);
+	Bucket bucket = {};
+	Spent one = {};
+	Spent other = {};
+	Spent later = {};
+
+	EXPECT_EQ(take(&bucket, &one, rate, start, 3), 3);
+	EXPECT_EQ(take(&bucket, &other, rate, start, 9), 2);
+	// Had neither been spent, the bucket would have been full all the time.
+	EXPECT_EQ(take(&bucket, &later, rate, start + 4 * second / 10, 9), 4);
+	give_all_back(&bucket, &one);
+	give_all_back(&bucket, &other);
+	EXPECT_EQ(affordable(rate, bucket.spent_until, start + 4 * second / 10, 9), 1);
 }
 
 TEST(Rate, ALookFindsSomethingAndLosesNothing)
@@ -82,44 +113,124 @@ TEST(Rate, ALookFindsSomethingAndLosesNothing)
 		}
 }
 
-// In every time between two claims, also with what is given back.
+struct Claim {
+	int64_t at;
+	int64_t count;
+};
+
+struct Transaction {
+	std::vector<Claim> claims;
+	Spent spent;
+};
+
+void
+pass_time(int64_t *now, const Rate &rate, uint64_t slowness, std::mt19937_64 &random)
+{
+	*now += static_cast<int64_t>(static_cast<double>(random() % slowness) / 100 * rate.each_ns);
+}
+
+struct History {
+	Rate rate;
+	uint64_t slowness;
+	int64_t now;
+	Bucket bucket;
+	std::vector<Transaction> open;
+	std::vector<Claim> kept;
+};
+
+void
+claim_in(Transaction *transaction, History *history, std::mt19937_64 &random)
+{
+	bool is_level = random() % 2 == 0;
+	Spent level = {};
+	Spent *spent = is_level ? &level : &transaction->spent;
+	int64_t at = history->now;
+	int64_t n = take(&history->bucket, spent, history->rate, at, static_cast<int64_t>(random() % 8));
+
+	ASSERT_LE(history->bucket.spent_until, at);
+	if (n > 0 && random() % 2 == 0)
+	{
+		// Others may claim before it is done.
+		while (random() % 3 == 0)
+		{
+			Spent other = {};
+
+			pass_time(&history->now, history->rate, history->slowness, random);
+			history->kept.push_back({history->now, take(&history->bucket, &other, history->rate, history->now, 3)});
+		}
+		give_unused_back(&history->bucket, spent, history->rate, 1);
+		n--;
+	}
+	transaction->claims.push_back({at, n});
+	if (is_level)
+		transaction->spent = both(transaction->spent, level);
+}
+
+void
+expect_no_more(const std::vector<Claim> &claims, const Rate &rate, double most)
+{
+	double rounding = 1 / rate.each_ns; // the burst is rounded up
+
+	for (size_t from = 0; from < claims.size(); from++)
+	{
+		int64_t sum = 0;
+
+		for (size_t to = from; to < claims.size(); to++)
+		{
+			sum += claims[to].count;
+			ASSERT_LE(static_cast<double>(sum),
+					  most + static_cast<double>(claims[to].at - claims[from].at) / rate.each_ns + rounding + 1e-6)
+				<< rate.each_ns << " " << most;
+		}
+	}
+}
+
+void
+step(History *history, std::mt19937_64 &random)
+{
+	size_t one = random() % (history->open.size() + 1);
+	uint64_t what = random() % 5;
+
+	pass_time(&history->now, history->rate, history->slowness, random);
+	if (one == history->open.size())
+		history->open.emplace_back();
+
+	Transaction *transaction = &history->open[one];
+
+	if (what > 1)
+	{
+		claim_in(transaction, history, random);
+		return;
+	}
+	if (what == 0)
+		give_all_back(&history->bucket, &transaction->spent);
+	else
+		history->kept.insert(history->kept.end(), transaction->claims.begin(), transaction->claims.end());
+	history->open.erase(history->open.begin() + static_cast<std::ptrdiff_t>(one));
+}
+
+// In every time between two claims, of what was not given back: unused, or by a rollback at any time later.
 TEST(Rate, NeverMoreThanItsBurstAndItsTime)
 {
 	std::mt19937_64 random = outbox::test::generator();
 
-	for (int run = 0; run < 300; run++)
+	for (int run = 0; run < 1000; run++)
 	{
 		double per_second = std::pow(10.0, static_cast<double>(random() % 900) / 100 - 2);
 		int burst = static_cast<int>(random() % 20);
-		double most = burst > 0 ? burst : std::max(1.0, per_second);
-		Rate rate = rate_of(per_second, burst);
-		int64_t now = start;
-		int64_t spent = start;
-		std::vector<std::pair<int64_t, int64_t>> net;
+		History history = {rate_of(per_second, burst),
+						   1 + random() % 600,
+						   start,
+						   {start, start, 0, random() % 2 == 0 ? 0 : UINT64_MAX - 1000},
+						   {},
+						   {}};
 
-		for (int i = 0; i < 100; i++)
-		{
-			int64_t n;
-
-			now += static_cast<int64_t>(static_cast<double>(random() % 300) / 100 * rate.each_ns);
-			n = affordable(rate, spent, now, static_cast<int64_t>(random() % 8));
-			spent = spend(rate, spent, now, n);
-			ASSERT_LE(spent, now);
-			if (n > 0 && random() % 4 == 0)
-			{
-				spent = give_back(rate.each_ns, spent, 1);
-				n--;
-			}
-			net.emplace_back(now, n);
-			int64_t sum = 0;
-			for (size_t from = net.size(); from-- > 0;)
-			{
-				sum += net[from].second;
-				ASSERT_LE(static_cast<double>(sum),
-						  most + static_cast<double>(now - net[from].first) / rate.each_ns + 1e-6)
-					<< per_second << " " << burst;
-			}
-		}
+		for (int i = 0; i < 200; i++)
+			step(&history, random);
+		for (const Transaction &transaction : history.open)
+			history.kept.insert(history.kept.end(), transaction.claims.begin(), transaction.claims.end());
+		std::sort(history.kept.begin(), history.kept.end(), [](const Claim &a, const Claim &b) { return a.at < b.at; });
+		expect_no_more(history.kept, history.rate, burst > 0 ? burst : std::max(1.0, per_second));
 	}
 }
 
