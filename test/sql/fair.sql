@@ -1,6 +1,6 @@
 --
 -- Queues that serve their keys in turn: fair_by and max_in_flight_per_key. Here without the library preloaded, so each
--- claim begins with another key. (With it: test/t/042_fair.pl; sessions that meet: race_key_limit.)
+-- claim begins with another key. (With it: test/t/044_fair.pl; sessions that meet: race_key_limit.)
 --
 SET client_min_messages = warning;
 DROP EXTENSION IF EXISTS outbox CASCADE;

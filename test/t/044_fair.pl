@@ -1,0 +1,197 @@
+# Queues that serve their keys in turn, with the library preloaded: the turns are kept in shared memory.
+#
+# Proves: however many sessions claim, report, give back, roll back and die, no snapshot ever sees more leases of a key
+# than max_in_flight_per_key allows, and nothing of the limit is lost; a prepared transaction counts, and a crash changes
+# nothing; who waits is woken when a lease of a full key ends. A key with a large backlog does not delay the others by more
+# than a few claims, not behind messages that are not due and not behind the dead rows of a held snapshot either; what a
+# claim reads does not grow with any of these.
+use strict;
+use warnings;
+
+use OutboxTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $seed = seed();
+my $node = new_node('main', preload => 1, conf => "outbox.poll_interval = '1h'\nmax_prepared_transactions = 5\nautovacuum = off");
+
+$node->safe_psql('postgres', q{
+	SELECT outbox.create_queue('l', max_in_flight_per_key => 2, repair_delay => '0', backoff_base => '0', max_attempts => NULL);
+	SELECT count(*) FROM generate_series(1, 3000) g, outbox.enqueue('e' || g, '1', 'l', partition_key => 'k' || g % 5);
+	CREATE FUNCTION most_leased() RETURNS bigint LANGUAGE sql AS $$
+		SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM outbox.pending WHERE queue = 'l' AND claimed_by IS NOT NULL GROUP BY partition_key) l
+	$$;
+	CREATE FUNCTION take(n int, q text DEFAULT 'l') RETURNS int LANGUAGE sql AS $$
+		SELECT count(*)::int FROM outbox.claim('w', n, '1 hour', ARRAY[q])
+	$$;
+	CREATE FUNCTION finish(most int, q text DEFAULT 'l') RETURNS int LANGUAGE sql AS $$
+		SELECT count(*)::int FROM (SELECT * FROM outbox.pending WHERE queue = q AND claimed_by = 'w' ORDER BY outbox_id LIMIT most) p,
+			LATERAL outbox.complete(p.outbox_id, p.lease_token, 'w', 'DISPATCHED')
+	$$;
+	CREATE FUNCTION work(n int, outcome int) RETURNS int LANGUAGE plpgsql AS $$
+	DECLARE
+		ids uuid[];
+		tokens uuid[];
+	BEGIN
+		SELECT array_agg(outbox_id), array_agg(lease_token) INTO ids, tokens
+		FROM outbox.claim('w' || n, n, CASE outcome WHEN 5 THEN interval '20 ms' ELSE '1 hour' END, '{l}');
+		IF ids IS NULL OR outcome = 5 THEN
+			RETURN 0;
+		END IF;
+		IF outcome = 4 THEN
+			PERFORM FROM outbox.renew('w' || n, ids, tokens, '2 hours');
+			PERFORM FROM outbox.release('w' || n, ids, tokens);
+		ELSIF outcome = 3 THEN
+			BEGIN
+				PERFORM FROM outbox.complete_batch('w' || n, ids, tokens, array_fill('DISPATCHED'::outbox.attempt_state, ARRAY[cardinality(ids)]));
+				PERFORM FROM outbox.claim('w' || n, 9, queues => '{l}');
+				RAISE division_by_zero;
+			EXCEPTION WHEN division_by_zero THEN
+				PERFORM FROM outbox.release('w' || n, ids[2:], tokens[2:]);
+				PERFORM FROM outbox.complete(ids[1], tokens[1], 'w' || n, 'RETRYABLE');
+			END;
+		ELSIF outcome = 2 THEN
+			RAISE EXCEPTION 'rolled back' USING ERRCODE = '40001';
+		ELSE
+			PERFORM FROM outbox.complete_and_claim('w' || n, ids, tokens, array_fill('DISPATCHED'::outbox.attempt_state, ARRAY[cardinality(ids)]),
+				batch_size => n, queues => '{l}') c WHERE lease_token IS NOT NULL;
+			PERFORM FROM outbox.enqueue_and_claim('w' || n, 'e', '1', 'l', partition_key => 'k' || n);
+			PERFORM outbox.release('w' || n, a.ids, a.tokens)
+			FROM (SELECT array_agg(p.outbox_id) AS ids, array_agg(p.lease_token) AS tokens FROM outbox.pending p WHERE p.claimed_by = 'w' || n AND p.queue = 'l') a
+			WHERE a.ids IS NOT NULL;
+		END IF;
+		RETURN cardinality(ids);
+	END
+	$$});
+wait_for_worker($node);
+
+# ---------------------------------------------------------------- many sessions
+
+my $files = $node->basedir;
+append_to_file("$files/work.sql", "\\set n random(1, 6)\n\\set outcome random(1, 5)\nSELECT work(:n, :outcome);\n");
+append_to_file("$files/look.sql", "SELECT 1 / (most_leased() <= 2)::int;\n");
+my ($out, $err) = ('', '');
+IPC::Run::run([ 'pgbench', '-n', '-c', '8', '-j', '1', '-t', '200', '--max-tries', '1', '--random-seed', $seed, '-f', "$files/work.sql\@3", '-f', "$files/look.sql\@1",
+	$node->connstr('postgres') ], '<', \undef, '>', \$out, '2>', \$err);
+$err =~ s/^pgbench: (?:hint|setting random seed).*\n//mg;
+is($err, '', 'many sessions: no error, and at no time more leases of a key than allowed');
+like($out, qr/^number of transactions actually processed: [1-9]/m, '... of those that were not rolled back');
+$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM outbox.pending WHERE queue = 'l' AND lease_expires_at < clock_timestamp()});
+$node->safe_psql('postgres', q{SELECT outbox.break_lease(outbox_id, 'end') FROM outbox.pending WHERE claimed_by IS NOT NULL});
+$node->safe_psql('postgres', q{SELECT outbox.cancel(outbox_id, 'end') FROM outbox.pending WHERE partition_key NOT IN ('k0', 'k1', 'k2', 'k3', 'k4')});
+# A walk among many dead rows may end before it has met each key.
+is($node->safe_psql('postgres', 'SELECT take(100) + take(100) + take(100)'), '10', 'nothing of the limits was lost');
+is($node->safe_psql('postgres', 'SELECT take(100)'), '0', '... nor was anything won');
+
+# ---------------------------------------------------------------- a session that dies, a crash, prepared transactions
+
+my $dies = session($node);
+is($node->safe_psql('postgres', 'SELECT finish(2)'), '2', 'two end');
+$dies->query_safe('BEGIN');
+is($dies->query_safe('SELECT take(9)'), '2', '... and a session claims two');
+is($node->safe_psql('postgres', 'SELECT take(9)'), '0', '... which count');
+$node->safe_psql('postgres', 'SELECT pg_terminate_backend(' . $dies->query_safe('SELECT pg_backend_pid()') . ', 60000)');
+is($node->safe_psql('postgres', 'SELECT take(9)'), '2', '... and others get once it is ended');
+$node->stop('immediate');
+$node->start;
+is($node->safe_psql('postgres', 'SELECT take(9), most_leased()'), '0|2', 'after a crash they still count');
+$node->safe_psql('postgres', 'SELECT finish(2)');
+$node->safe_psql('postgres', q{BEGIN; SELECT take(2); PREPARE TRANSACTION 'claim'});
+is($node->safe_psql('postgres', 'SELECT take(9)'), '0', 'a prepared claim counts');
+$node->safe_psql('postgres', q{ROLLBACK PREPARED 'claim'});
+is($node->safe_psql('postgres', 'SELECT take(9)'), '2', '... until it is rolled back');
+$node->safe_psql('postgres', q{BEGIN; SELECT finish(2); PREPARE TRANSACTION 'finish'});
+is($node->safe_psql('postgres', 'SELECT take(9)'), '0', 'a prepared completion makes no room');
+$node->safe_psql('postgres', q{COMMIT PREPARED 'finish'});
+is($node->safe_psql('postgres', 'SELECT take(9)'), '2', '... until it is committed');
+
+# ---------------------------------------------------------------- waiting
+
+wait_for_worker($node);
+my $waits = session($node);
+my $from = log_size($node);
+$waits->query_safe('SET log_min_messages = debug1');
+start_query($waits, q{SELECT count(*) FROM outbox.claim('waits', 1, queues => '{l}', wait => '10 min')});
+$node->poll_query_until('postgres', "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $waits->{outbox_pid}");
+is($node->safe_psql('postgres', 'SELECT finish(1)'), '1', 'a lease ends');
+is(result_of($waits), '1', '... and a session that waits claims in its place');
+ok(log_lines($node, $from, qr/woken for work/), '... because it was woken');
+
+# ---------------------------------------------------------------- a flood
+
+# How many claims of so many it takes until the message is leased.
+sub claims_until
+{
+	my ($type, $n) = @_;
+
+	return $node->safe_psql('postgres', qq{
+		DO \$\$
+		BEGIN
+			FOR i IN 1 .. 100 LOOP
+				PERFORM FROM outbox.claim('w', $n, queues => '{f}') c WHERE c.event_type = '$type';
+				IF FOUND THEN
+					PERFORM set_config('t.claims', i::text, false);
+					RETURN;
+				END IF;
+				COMMIT;
+			END LOOP;
+		END
+		\$\$;
+		SELECT current_setting('t.claims')});
+}
+
+# The blocks that a claim reads, once the turns and the floors are known.
+sub blocks
+{
+	my ($n) = @_;
+	my $answer = $node->safe_psql('postgres', qq{
+		SELECT count(*) FROM outbox.claim('w', $n, queues => '{f}');
+		SELECT count(*) FROM outbox.claim('w', $n, queues => '{f}');
+		EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT count(*) FROM outbox.claim('w', $n, queues => '{f}')});
+	my %blocks = $answer =~ /(hit|read)=(\d+)/ ? $answer =~ /(hit|read)=(\d+)/g : ();
+
+	return ($blocks{hit} // 0) + ($blocks{read} // 0);
+}
+
+$node->safe_psql('postgres', q{
+	SELECT outbox.create_queue('f', fair_by => 'partition_key');
+	CREATE FUNCTION fill(n int, keys int, later interval DEFAULT '0') RETURNS void LANGUAGE sql AS $$
+		SELECT outbox.enqueue_batch('f', jsonb_agg(jsonb_build_object('event_type', 'hot', 'payload', 1, 'partition_key', 'k' || g % keys,
+			'deliver_at', clock_timestamp() + later))) FROM generate_series(0, n - 1) g GROUP BY g / 5000
+	$$;
+	SELECT fill(2000, 1)});
+my $few = blocks(10);
+$node->safe_psql('postgres', 'SELECT fill(98000, 1)');
+cmp_ok(blocks(10), '<', 2 * $few, 'a claim reads no more of a hot key with fifty times the messages');
+foreach my $n (1, 10)
+{
+	$node->safe_psql('postgres', qq{SELECT outbox.enqueue('quiet$n', '1', 'f', partition_key => 'quiet')});
+	cmp_ok(claims_until("quiet$n", $n), '<=', 3, "... and another key has its turn, with claims of $n");
+}
+$node->safe_psql('postgres', q{SELECT fill(20000, 10000, '1 day')});
+my $later = blocks(10);
+cmp_ok($later, '<', 20 * $few, '... also among 10,000 keys with nothing due');
+$node->safe_psql('postgres', q{SELECT outbox.cancel(outbox_id, 'end') FROM outbox.pending WHERE queue = 'f' AND next_attempt_at > clock_timestamp()});
+
+my $holds = session($node);
+$holds->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ');
+$holds->query_safe('SELECT count(*) FROM outbox.pending');
+$node->safe_psql('postgres', q{SELECT fill(20000, 20000)});
+$node->safe_psql('postgres', q{
+	DO $$
+	BEGIN
+		FOR i IN 1 .. 30 LOOP
+			PERFORM outbox.complete_batch('w', array_agg(c.outbox_id), array_agg(c.lease_token), array_agg('DISPATCHED'::outbox.attempt_state))
+			FROM outbox.claim('w', 1000, queues => '{f}') c;
+			COMMIT;
+		END LOOP;
+	END
+	$$});
+cmp_ok(blocks(10), '<', 20 * $few, '... and among the dead rows of 20,000 keys that a snapshot holds');
+$holds->query_safe('COMMIT');
+
+$node->safe_psql('postgres', 'ANALYZE');
+is($node->safe_psql('postgres', q{SELECT object, problem FROM outbox.check(deep => true) WHERE severity = 'error'}), '', 'check() finds nothing');
+$waits->quit;
+$node->stop;
+done_testing();
