@@ -74,6 +74,25 @@ finish_reserving(Note *note)
 	note->reserving = 0;
 }
 
+// For a count that lacks the leases that this transaction has ended: their places stay its own until it ends, at each
+// level. Returns how many the count is to have more.
+int64
+reserve_as_counted(const text *queue)
+{
+	int64 leases = 0;
+	int64 reserved = 0;
+
+	for (int level = 0; level <= GetCurrentTransactionNestLevel(); level++)
+		each_note_of(queue, [&](Note *note) {
+			if (note->level != level)
+				return;
+			leases += leases_of(note);
+			note->reserved = Max(leases - reserved, 0);
+			reserved += note->reserved;
+		});
+	return reserved - leases;
+}
+
 } // namespace
 
 int
@@ -170,6 +189,8 @@ end_lease_count(const text *queue, uint32 begun, int64 count, int most)
 	if (mine->ref.slot == nullptr)
 		return count;
 
+	int64 own = reserve_as_counted(queue);
+
 	InFlight *in_flight = &mine->ref.slot->in_flight;
 
 	change(in_flight, [&] {
@@ -179,8 +200,8 @@ end_lease_count(const text *queue, uint32 begun, int64 count, int most)
 		if (in_flight->generation == 0 && in_flight->ended == begun)
 		{
 			in_flight->generation = generation = ++in_flight->last_generation;
-			in_flight->count = count;
-			wanted = in_flight->refused && count < most;
+			in_flight->count = count + own;
+			wanted = in_flight->refused && count + own < most;
 			in_flight->refused = in_flight->refused && !wanted;
 		}
 		else
@@ -190,7 +211,6 @@ end_lease_count(const text *queue, uint32 begun, int64 count, int most)
 		each_note_of(queue, [=](Note *note) {
 			note->saw_in_flight = true;
 			note->in_flight_generation = generation;
-			note->reserved = leases_of(note);
 		});
 	if (wanted)
 		raise_flag(mine->ref.slot);

@@ -126,6 +126,22 @@ $node->safe_psql('postgres', q{
 $node->poll_query_until('postgres', q{SELECT notified > 0 FROM outbox.stats WHERE queue = 'default'});
 is($node->safe_psql('postgres', q{SELECT notified, limited FROM outbox.stats WHERE queue = 'empty'}), '0|0', 'claims of an empty queue announce nothing');
 
+# Places of what a transaction ended are its own until it ends, also if it is the one that counts.
+$node->safe_psql('postgres', q{
+	SELECT outbox.create_queue('own', max_in_flight => 3);
+	SELECT outbox.enqueue('o' || g, '1', 'own') FROM generate_series(1, 9) g;
+	CREATE TABLE own AS SELECT * FROM outbox.claim('w', 3, queues => '{own}')});
+my $ends = session($node);
+my $own = q{SELECT count(*) FROM outbox.claim('w', %d, queues => '{own}')};
+$ends->query_safe(q{BEGIN; SELECT FROM own, LATERAL outbox.complete(outbox_id, lease_token, 'w', 'DISPATCHED')});
+$node->safe_psql('postgres', q{SELECT outbox.alter_queue('own', max_in_flight => 3)});
+is($ends->query_safe('SAVEPOINT s; ' . sprintf($own, 1)), 1, 'a transaction ends three leases, counts, and makes one');
+is($node->safe_psql('postgres', sprintf($own, 9)), 0, '... which leaves no place to others');
+is($ends->query_safe('ROLLBACK TO s; ' . sprintf($own, 9)), 3, '... but three to itself');
+$ends->query_safe('ROLLBACK');
+is($node->safe_psql('postgres', sprintf($own, 9)), 0, '... and none when it is rolled back');
+$ends->quit;
+
 # ---------------------------------------------------------------- the rate
 
 # What each claim got, with the clock before and behind it.
