@@ -99,12 +99,15 @@ count_and_grant(Call *call, Grant *grant, int wanted)
 	const Queue *queue = grant->queue;
 	uint32 begun;
 	int64 out;
+	int count;
 
 	if (!try_to_count(queue))
 		return;
 	begun = begin_lease_count(queue->name);
 	OUTBOX_STOP_POINT("grant_before_count");
-	out = end_lease_count(queue->name, begun, count_leases(call, queue, DT_NOBEGIN), queue->max_in_flight);
+	count = count_leases(call, queue, DT_NOBEGIN);
+	OUTBOX_STOP_POINT("grant_after_count");
+	out = end_lease_count(queue->name, begun, count, queue->max_in_flight);
 	grant->count = reserve_leases(queue->name, wanted, queue->max_in_flight);
 	grant->locked = grant->count == in_flight_unknown;
 	if (grant->locked)
