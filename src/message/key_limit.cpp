@@ -168,6 +168,9 @@ look_at_key(KeyLimit *limit, Places *places)
 	if (out >= most && announce_full_key(limit->slot))
 		out = count_leases_of_key(limit, places->key);
 	places->left = Max(most - out, 0);
+	// A claim may meet more full keys than the server has locks for.
+	if (places->left == 0)
+		unlock_key_of_limit(limit, places);
 }
 
 HTAB *

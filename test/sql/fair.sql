@@ -151,3 +151,9 @@ SELECT count(*) AS same_key FROM t.keys_before k JOIN outbox.pending p USING (ou
 SELECT t.claim(9, 'r') ~ '^rx. ry.$' AS one_each;
 
 SELECT object, problem FROM outbox.check(deep => true) WHERE severity = 'error';
+
+-- More full keys than the server has locks for.
+SELECT outbox.create_queue('many', max_in_flight_per_key => 1);
+SELECT count(*) FROM outbox.enqueue_batch('many', (SELECT jsonb_agg(jsonb_build_object('event_type', 'e', 'payload', 1, 'partition_key', (i % 12000)::text)) FROM generate_series(1, 24000) i));
+SELECT count(*), count(DISTINCT partition_key) FROM outbox.claim('w', 24000, queues => '{many}');
+SELECT count(*) FROM outbox.claim('w', 1, queues => '{many}');
