@@ -1,10 +1,10 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # variables of bench/run
 #
-# What the limits of a queue cost where they are so high that they stop nothing: claims and completions
-# of what lies there, beside a queue without a limit. Commits that do not wait for the disk.
+# What the limits of a queue cost where they are so high that they stop nothing, and the turns of its keys: claims
+# and completions of what lies there, beside a queue without any. Commits that do not wait for the disk.
 
-limits_ways=(outbox max_in_flight rate_limit)
+limits_ways=(outbox max_in_flight rate_limit fair_by max_in_flight_per_key)
 
 measure_limits() {
 	local round n way batch count=20000
@@ -41,9 +41,11 @@ limits_once() {
 
 # limit_queue WAY
 limit_queue() {
-	local flight=NULL rate=NULL
+	local flight=NULL rate=NULL fair='' per_key=NULL
 	[ "$1" != max_in_flight ] || flight=1000000
 	[ "$1" != rate_limit ] || rate=1000000000
-	PGDATABASE=outbox query "SELECT outbox.alter_queue('bench', max_in_flight => $flight, rate_limit => $rate)" >/dev/null
+	[ "$1" != fair_by ] || fair=partition_key
+	[ "$1" != max_in_flight_per_key ] || per_key=1000000
+	PGDATABASE=outbox query "SELECT outbox.alter_queue('bench', max_in_flight => $flight, rate_limit => $rate, fair_by => '$fair', max_in_flight_per_key => $per_key)" >/dev/null
 	PGDATABASE=outbox query "SELECT FROM outbox.claim('count', queues => '{bench}')"
 }
