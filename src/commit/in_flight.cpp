@@ -29,7 +29,11 @@ reset_in_flight(InFlight *in_flight)
 void
 forget_in_flight(InFlight *in_flight)
 {
-	change(in_flight, [=] { in_flight->generation = 0; });
+	// A claim that counts may have seen what is no longer true.
+	change(in_flight, [=] {
+		in_flight->generation = 0;
+		in_flight->ended++;
+	});
 }
 
 } // namespace outbox

@@ -23,7 +23,7 @@ struct InFlight {
 	uint32 generation; // 0 = unknown
 	uint32 last_generation;
 	bool counting;   // by a claim that found it unknown
-	uint32 ended;    // transactions that ended meanwhile
+	uint32 ended;    // transactions that ended meanwhile, and when all is forgotten
 	int64 count;     // leases, and reservations
 	int64 reserving; // reservations of claims that are at work: their leases need not be in the table yet
 	bool refused;    // a claim could have leased more

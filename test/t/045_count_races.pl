@@ -49,6 +49,8 @@ foreach my $point ('grant_before_count', 'grant_after_count')
 	counted_beside($point, 'a lease ends', 'SELECT finish(1)', 1);
 	counted_beside($point, 'all leases end', 'SELECT finish(3)', 3);
 	counted_beside($point, 'an end is rolled back', 'BEGIN; SELECT finish(3); ROLLBACK', 0);
+	$node->safe_psql('postgres', q{BEGIN; SELECT finish(2); PREPARE TRANSACTION 'finish'});
+	counted_beside($point, 'a prepared end is committed', q{COMMIT PREPARED 'finish'}, 2);
 	counted_beside($point, 'one claims as well, and rolls back', 'SELECT finish(1); BEGIN; SELECT take(1); ROLLBACK', 1);
 }
 is($node->safe_psql('postgres', q{SELECT object, problem FROM outbox.check(deep => true) WHERE severity = 'error' AND object !~ 'worker'}), '', 'check() finds nothing');
