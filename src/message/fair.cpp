@@ -348,7 +348,7 @@ leave_step(FairScan *scan)
 			// Nothing else says that nothing can be leased.
 			scan->patience = endless_patience;
 			scan->due_left = 0;
-			scan->step = scan->circled || !scan->in_vain || scan->given > 0 ? FairScan::next_priority : FairScan::turns;
+			scan->step = scan->circled || !scan->in_vain ? FairScan::next_priority : FairScan::turns;
 			break;
 		case FairScan::over:
 			break;
@@ -413,10 +413,10 @@ next_fair(FairScan *scan, MemoryContext context)
 
 	while ((row = next_of_step(scan, context)) == nullptr && scan->step != FairScan::over)
 	{
-		leave_step(scan);
-		// Rows that were gathered are still due in the eyes of the next step.
-		if (scan->step == FairScan::by_time && scan->given > 0)
+		// Rows that were gathered are still due in the eyes of the next step, and perhaps none of them can be leased.
+		if (scan->given > 0 && (scan->step == FairScan::shares || scan->step == FairScan::by_time))
 			return nullptr;
+		leave_step(scan);
 	}
 	scan->given += row != nullptr;
 	return row;
