@@ -54,7 +54,10 @@ find_level(DueScan *scan)
 	// The index is descending in priority: its strategies are reversed.
 	start_at(scan, BTLessStrategyNumber, F_INT2LT, DT_NOBEGIN, DT_NOEND);
 	if (!next_row(&scan->probe))
+	{
+		rest_probe(&scan->probe);
 		return false;
+	}
 	scan->level = DatumGetInt16(table->get(scan->probe.slot, pending_col::priority, &isnull));
 	return true;
 }
@@ -314,6 +317,7 @@ next_due_in_level(DueScan *scan)
 			return true;
 	}
 	raise_over_due(scan);
+	rest_probe(&scan->probe);
 	scan->in_level = scan->resumed = false;
 	return false;
 }

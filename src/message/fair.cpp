@@ -345,6 +345,8 @@ leave_step(FairScan *scan)
 			scan->step = FairScan::by_time;
 			break;
 		case FairScan::by_time:
+			if (scan->due.in_level && !scan->due.resting)
+				rest_due_scan(&scan->due, {scan->due.level, scan->due.left_at});
 			// Nothing else says that nothing can be leased.
 			scan->patience = endless_patience;
 			scan->due_left = 0;
