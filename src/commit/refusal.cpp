@@ -17,11 +17,44 @@ announce_contended_key(QueueSlot *slot)
 		pg_atomic_exchange_u32(&slot->key_contended, 1);
 }
 
+namespace {
+
+// The queue a key of which this session has locked, and the nesting level of transactions.
+QueueSlot *locked_queue;
+int locked_at;
+
+// The locks are gone by now, which at the events of transactions they are not.
+void
+at_release(ResourceReleasePhase phase, bool is_commit, bool, void *)
+{
+	if (phase == RESOURCE_RELEASE_AFTER_LOCKS && !is_commit && locked_at >= GetCurrentTransactionNestLevel())
+		let_go_of_keys(locked_queue);
+}
+
+} // namespace
+
+void
+note_key_locked(QueueSlot *slot)
+{
+	locked_queue = slot;
+	locked_at = GetCurrentTransactionNestLevel();
+}
+
+// Who has locked none leaves the word to those who have: it would only wake itself.
 void
 let_go_of_keys(QueueSlot *slot)
 {
-	if (slot != nullptr && pg_atomic_exchange_u32(&slot->key_contended, 0) != 0)
+	bool locked = locked_at > 0;
+
+	locked_at = 0;
+	if (locked && slot != nullptr && pg_atomic_exchange_u32(&slot->key_contended, 0) != 0)
 		raise_flag(slot);
+}
+
+void
+follow_key_locks()
+{
+	RegisterResourceReleaseCallback(at_release, nullptr);
 }
 
 void

@@ -14,6 +14,8 @@ namespace outbox {
 // False: it was announced before.
 bool announce_full_key(QueueSlot *slot);
 void announce_contended_key(QueueSlot *slot);
+// The claim has locked a key. If it fails, it lets go of its keys when its locks are released.
+void note_key_locked(QueueSlot *slot);
 // The claim has let go of its keys.
 void let_go_of_keys(QueueSlot *slot);
 // A lease of a key with a limit is made; one ends.
@@ -26,5 +28,7 @@ void note_key_freed(const text *queue);
 void wake_refused(QueueSlot *slot);
 // The levels from there on are rolled back.
 void give_keys_back(int level);
+// When the library is loaded.
+void follow_key_locks();
 
 } // namespace outbox

@@ -430,6 +430,7 @@ follow_transactions()
 {
 	RegisterXactCallback(at_transaction_event, nullptr);
 	RegisterSubXactCallback(at_subtransaction_event, nullptr);
+	follow_key_locks();
 }
 
 } // namespace outbox

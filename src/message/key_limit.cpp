@@ -134,12 +134,17 @@ try_to_lock_key(const KeyLimit *limit, int64 key)
 {
 	LOCKTAG tag = tag_of_key(limit, key);
 	auto lock = [&] { return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL; };
+	bool locked = lock();
 
-	if (lock())
-		return true;
-	// Who lets go of the key from now on wakes those who wait.
-	announce_contended_key(limit->slot);
-	return lock();
+	if (!locked)
+	{
+		// Who lets go of the key from now on wakes those who wait.
+		announce_contended_key(limit->slot);
+		locked = lock();
+	}
+	if (locked)
+		note_key_locked(limit->slot);
+	return locked;
 }
 
 void
