@@ -748,8 +748,8 @@ DECLARE
 BEGIN
 	PERFORM model.refuse_null(worker_id IS NULL OR batch_size IS NULL OR wait IS NULL);
 	PERFORM model.refuse_bad(worker_id = '' OR batch_size < 1 OR lease <= '0' OR wait < '0' OR model.too_long(lease) OR model.too_long(wait));
-	PERFORM model.known_queues(coalesce(queues, '{default}'));
 	PERFORM model.check_weights(queues, queue_weights);
+	PERFORM model.known_queues(coalesce(queues, '{default}'));
 	FOR q IN SELECT * FROM model.known_queues(coalesce(queues, '{default}')) LOOP
 		CONTINUE WHEN q.paused;
 		there := there || q;
@@ -1023,8 +1023,8 @@ BEGIN
 		latencies_ms, retry_delays);
 	PERFORM model.refuse_null(batch_size IS NULL);
 	PERFORM model.refuse_bad(batch_size < 1 OR lease <= '0' OR model.too_long(lease));
-	PERFORM model.known_queues(coalesce(queues, '{default}'));
 	PERFORM model.check_weights(queues, queue_weights);
+	PERFORM model.known_queues(coalesce(queues, '{default}'));
 	IF snapshot = '' THEN
 		PERFORM set_config('model.snapshot', pg_current_snapshot()::text, true);
 	END IF;
