@@ -292,7 +292,7 @@ extend_runs(Call *call, Claim *claim, Runs *runs, const Queue *queue)
 	pfree(candidates);
 }
 
-// Where no background worker does. True: leases were repaired.
+// True: leases were repaired.
 bool
 repair_for_claim(Call *call, Claim *claim, const Queue *queue, int wanted)
 {
@@ -365,12 +365,13 @@ take_turns(Call *call, Claim *claim, Runs *runs, const Queue *queue)
 	end_fair_scan(&scan);
 }
 
-// Expired leases count here, too.
+// Expired leases count here, too, and may stand behind any number of messages of their key. The background worker
+// leaves some of them to claims.
 void
 take_in_turn(Call *call, Claim *claim, Runs *runs, const Queue *queue)
 {
 	take_turns(call, claim, runs, queue);
-	if (claim->taken < claim->most && queue->max_in_flight_per_key > 0 && !is_alive(my_database()) &&
+	if (claim->taken < claim->most && queue->max_in_flight_per_key > 0 &&
 		repair_for_claim(call, claim, queue, claim->most - claim->taken))
 		take_turns(call, claim, runs, queue);
 }

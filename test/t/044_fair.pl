@@ -193,5 +193,14 @@ $holds->query_safe('COMMIT');
 $node->safe_psql('postgres', 'ANALYZE');
 is($node->safe_psql('postgres', q{SELECT object, problem FROM outbox.check(deep => true) WHERE severity = 'error'}), '', 'check() finds nothing');
 $waits->quit;
+
+# A lost lease that the worker leaves alone, because attempts of it are missing, behind a hundred messages of its key.
+$node->safe_psql('postgres', q{
+	SELECT outbox.create_queue('lost', max_in_flight_per_key => 1, repair_delay => '0');
+	SELECT count(*) FROM generate_series(0, 100) g, outbox.enqueue('e' || g, '1', 'lost', partition_key => 'a');
+	SELECT count(*) FROM outbox.claim('w', 1, '1 hour', '{lost}');
+	UPDATE outbox.pending SET attempt_count = 2, lease_expires_at = clock_timestamp() WHERE queue = 'lost' AND claimed_by IS NOT NULL});
+is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.claim('v', 1, queues => '{lost}')}), '1', 'a lost lease does not block its key for ever');
+
 $node->stop;
 done_testing();
