@@ -169,9 +169,13 @@ look_at_key(KeyLimit *limit, Places *places)
 		return;
 	out = count_leases_of_key(limit, places->key);
 	OUTBOX_STOP_POINT("key_counted");
-	// Who ends a lease from now on wakes those who wait.
-	if (out >= most && announce_full_key(limit->slot))
+	// Who ends a lease from now on wakes those who wait. That another claim has said so meanwhile tells nothing of this
+	// key.
+	if (out >= most && (announce_full_key(limit->slot) || !limit->announced))
+	{
+		limit->announced = true;
 		out = count_leases_of_key(limit, places->key);
+	}
 	places->left = Max(most - out, 0);
 	// A claim may meet more full keys than the server has locks for.
 	if (places->left == 0)
@@ -208,7 +212,7 @@ begin_key_limit(KeyLimit *limit, Call *call, const Queue *queue)
 {
 	Relation index;
 
-	*limit = {call, queue, nullptr, nullptr, nullptr, false};
+	*limit = {call, queue, nullptr, nullptr, nullptr, false, false};
 	if (queue->max_in_flight_per_key == 0)
 		return;
 	limit->slot = queue_ref(text_to_cstring(queue->name)).slot;

@@ -30,6 +30,7 @@ struct KeyLimit {
 	HTAB *places;    // left, by key; nullptr: no key was looked at
 	Probe *leases;   // nullptr: there was nothing to count
 	bool looking;    // to know whether anything can be claimed: locks nothing
+	bool announced;  // that a key was full
 };
 
 void begin_key_limit(KeyLimit *limit, Call *call, const Queue *queue);
