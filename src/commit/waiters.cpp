@@ -248,23 +248,29 @@ count_sleepers(QueueMask queue)
 			have_look_again(i, waiter);
 		sleepers.any |= is_callable(waiter);
 		sleepers.wanted += waiter->wanted;
+		sleepers.standing += stands_for(waiter, queue) ? waiter->wanted : 0;
 	});
 	return sleepers;
 }
 
-void
-wake_for(QueueMask queue, int64 messages, bool afresh)
+bool
+wake_for(QueueMask queue, int64 messages, const Sleepers &before, bool afresh)
 {
+	int64 standing = 0;
+
 	each_waiter(queue, [&](int i, Waiter *waiter) {
 		if (looks_again(waiter))
 			have_look_again(i, waiter);
-		if (!afresh && stands_for(waiter, queue))
-			messages -= waiter->wanted;
+		standing += stands_for(waiter, queue) ? waiter->wanted : 0;
 	});
+	if (standing < before.standing)
+		return false;
+	messages -= afresh ? 0 : standing;
 	each_waiter(queue, [&](int i, Waiter *waiter) {
 		if (messages > 0 && is_callable(waiter) && call_one(i, waiter, queue))
 			messages -= waiter->wanted;
 	});
+	return true;
 }
 
 void

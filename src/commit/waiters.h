@@ -48,14 +48,16 @@ int waits_at_level();
 // ---- the worker of its database
 
 struct Sleepers {
-	bool any;     // that have not been woken
-	int64 wanted; // by them, and by those who were woken
+	bool any;       // that have not been woken
+	int64 wanted;   // by them, and by those who were woken
+	int64 standing; // what these stand for
 };
 
 // Those who are awake look again.
 Sleepers count_sleepers(QueueMask queue);
-// Wakes as many as get something of so many messages. afresh: those who were woken before stand for nothing.
-void wake_for(QueueMask queue, int64 messages, bool afresh);
+// Wakes as many as get something of so many messages, which were counted after the sleepers. False, and none is woken,
+// if one has left meanwhile: the count may hold what it took. afresh: those who were woken before stand for nothing.
+bool wake_for(QueueMask queue, int64 messages, const Sleepers &before, bool afresh);
 void wake_all(QueueMask queues);
 // Those who wait for a queue that has no slot.
 void wake_unslotted();

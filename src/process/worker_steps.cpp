@@ -161,25 +161,24 @@ shares_bit(const QueueSlot *queue)
 void
 rouse_for(Call *call, QueueSlot *slot, bool afresh)
 {
-	Sleepers sleepers = count_sleepers(mask_of(slot));
-	const Queue *queue;
-	int64 count;
+	QueueMask mask = mask_of(slot);
+	const Queue *queue = find_queue(call, cstring_to_text(slot->name));
+	Sleepers sleepers;
+	int count;
 
-	if (!sleepers.any)
-		return;
-	if (shares_bit(slot))
+	do
 	{
-		wake_all(mask_of(slot));
-		return;
-	}
-	queue = find_queue(call, cstring_to_text(slot->name));
-	if (queue == nullptr || queue->paused)
-		return;
-	count = count_claimable(call, queue, static_cast<int>(Min(sleepers.wanted, most_counted_for_sessions)));
-	if (count == most_counted_for_sessions)
-		wake_all(mask_of(slot));
-	else
-		wake_for(mask_of(slot), count, afresh);
+		CHECK_FOR_INTERRUPTS();
+		sleepers = count_sleepers(mask);
+		if (!sleepers.any || queue == nullptr || queue->paused)
+			return;
+		count = count_claimable(call, queue, static_cast<int>(Min(sleepers.wanted, most_counted_for_sessions)));
+		if (count == most_counted_for_sessions || shares_bit(slot))
+		{
+			wake_all(mask);
+			return;
+		}
+	} while (!wake_for(mask, count, sleepers, afresh));
 }
 
 } // namespace

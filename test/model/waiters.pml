@@ -183,18 +183,22 @@ inline have_look_again(who)
 proctype worker()
 {
 	short count;
+	byte standing, before;
 	byte n, i;
 	bool any;
 
 end:
 	do
 	:: atomic { rouse -> rouse = false };
+look_at_all:
 		/* count_sleepers() */
 		any = false;
+		before = 0;
 		n = 0;
 		do
 		:: n < WAITERS -> have_look_again(n);
 			any = any || (registered[n] && asleep[n] && !called[n] && !again[n]);
+			before = before + (registered[n] && (called[n] || looking[n]));
 			n++
 		:: else -> break
 		od;
@@ -211,13 +215,19 @@ end:
 			i = 0
 		}
 		/* wake_for() */
+		standing = 0;
 		n = 0;
 		do
 		:: n < WAITERS -> have_look_again(n);
-			count = count - (registered[n] && (called[n] || looking[n]));
+			standing = standing + (registered[n] && (called[n] || looking[n]));
 			n++
 		:: else -> break
 		od;
+		if
+		:: standing < before -> goto look_at_all
+		:: else
+		fi;
+		count = count - standing;
 		n = 0;
 		do
 		:: n < WAITERS ->
