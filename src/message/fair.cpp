@@ -400,7 +400,9 @@ begin_fair_scan(FairScan *scan, Call *call, const Queue *queue)
 void
 begin_round(FairScan *scan, int wanted, bool in_vain)
 {
-	let_keys_go(&scan->limit);
+	// What is only counted uses its places up.
+	if (!scan->limit.looking)
+		let_keys_go(&scan->limit);
 	scan->wanted = wanted;
 	scan->given = 0;
 	scan->in_vain = in_vain;
@@ -444,19 +446,27 @@ end_fair_scan(FairScan *scan)
 	end_due_scan(&scan->due);
 }
 
-bool
-has_turn_due(Call *call, const Queue *queue)
+int
+count_turns_due(Call *call, const Queue *queue, int most)
 {
 	FairScan scan;
-	bool found;
+	PendingRow *row;
+	int count = 0;
 
 	begin_fair_scan(&scan, call, queue);
 	scan.limit.looking = true;
-	begin_round(&scan, 1, true);
-	found = next_fair(&scan, CurrentMemoryContext) != nullptr;
-	end_round(&scan);
+	do
+	{
+		begin_round(&scan, most - count, count == 0);
+		while (count < most && (row = next_fair(&scan, CurrentMemoryContext)) != nullptr)
+		{
+			count++;
+			pfree(row);
+		}
+		end_round(&scan);
+	} while (count < most && scan.step != FairScan::over);
 	end_fair_scan(&scan);
-	return found;
+	return count;
 }
 
 } // namespace outbox

@@ -66,7 +66,7 @@ PendingRow *next_fair(FairScan *scan, MemoryContext context);
 void end_round(FairScan *scan);
 void end_fair_scan(FairScan *scan);
 
-// Whether a claim would find something.
-bool has_turn_due(Call *call, const Queue *queue);
+// How many messages claims would find, up to a number; where a snapshot keeps rows alive, some twice.
+int count_turns_due(Call *call, const Queue *queue, int most);
 
 } // namespace outbox

@@ -8,6 +8,7 @@
 #include "commit/reservation.h"
 #include "commit/transaction.h"
 #include "message/due.h"
+#include "message/fair.h"
 #include "message/rate_table.h"
 #include "rows/probe.h"
 #include "server/stop_point.h"
@@ -270,7 +271,8 @@ count_claimable(Call *call, const Queue *queue, int most)
 {
 	if (!has_due(call, queue) || grantable(queue, 1) == 0)
 		return 0;
-	return grantable(queue, count_due(call, queue, most));
+	return grantable(queue, queue->max_in_flight_per_key > 0 ? count_turns_due(call, queue, most)
+															 : count_due(call, queue, most));
 }
 
 } // namespace outbox

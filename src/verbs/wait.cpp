@@ -118,7 +118,7 @@ is_claimable(Call *call, const Queue *queue)
 	if (!XactReadOnly)
 		settle_some_marks(call, queue);
 	// Nor are messages of keys at their limit.
-	return (queue->max_in_flight_per_key > 0 ? has_turn_due(call, queue) : has_due(call, queue)) &&
+	return (queue->max_in_flight_per_key > 0 ? count_turns_due(call, queue, 1) > 0 : has_due(call, queue)) &&
 		   is_granted_any(call, queue);
 }
 

@@ -126,6 +126,35 @@ foreach my $how ([ 'claim', q{SELECT count(*) FROM outbox.claim('w' || :client_i
 	do_sql(q{SELECT count(outbox.cancel(outbox_id, 'done', force => true)) FROM outbox.pending WHERE queue = 'many'});
 }
 
+# ---------------------------------------------------------------- keys at their limit
+
+do_sql(q{SELECT outbox.create_queue('keyed', lease => '1 day', max_in_flight_per_key => 1)});
+do_sql(q{SELECT outbox.enqueue('e', '1', 'keyed', partition_key => k) FROM unnest('{a,a,a,a,a,a,b,b,b,b,b,b}'::text[]) k});
+is(do_sql(q{SELECT count(*) FROM outbox.claim('holds', 9, queues => '{keyed}')}), '2', 'of two keys two messages are leased');
+
+my @keyed = map { session($node) } 1 .. 5;
+
+foreach my $session (@keyed)
+{
+	$session->query_safe('SET client_min_messages = debug1');
+	start_waiting($session, q{SELECT 'got ' || partition_key FROM outbox.claim('w', 1, queues => '{keyed}', wait => '1 day')});
+}
+my $of_keyed = join ',', map { $_->{outbox_pid} } @keyed;
+do_sql(q{SELECT c.recorded FROM outbox.pending p, outbox.complete(p.outbox_id, p.lease_token, 'holds', 'DISPATCHED') c WHERE p.claimed_by = 'holds' AND p.partition_key = 'a'});
+$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE pid IN ($of_keyed) AND state LIKE 'idle%'") or die;
+do_sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE pid IN ($of_keyed) AND state = 'active'");
+my ($got, $woken_in_vain) = ('', 0);
+foreach my $session (@keyed)
+{
+	my ($output, $messages) = result_of($session);
+
+	$got .= $output;
+	$woken_in_vain += () = $messages =~ /woken for work/g;
+}
+is($got, 'got a', 'the end of a lease lets one session have a message of its key');
+is($woken_in_vain, 1, '... and no other is woken for those that the key may not have yet');
+$_->quit foreach @keyed;
+
 # ---------------------------------------------------------------- what others leave
 
 do_sql(q{SELECT outbox.create_queue('left', lease => '1 day')});
