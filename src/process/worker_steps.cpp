@@ -173,6 +173,7 @@ rouse_for(Call *call, QueueSlot *slot, bool afresh)
 		if (!sleepers.any || queue == nullptr || queue->paused)
 			return;
 		count = count_claimable(call, queue, static_cast<int>(Min(sleepers.wanted, most_counted_for_sessions)));
+		OUTBOX_STOP_POINT("worker_before_call");
 		if (count == most_counted_for_sessions || shares_bit(slot))
 		{
 			wake_all(mask);

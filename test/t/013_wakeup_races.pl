@@ -388,6 +388,26 @@ foreach my $case (
 	is(scalar(result_of($one)), 'elsewhere', 'it takes something from another queue instead');
 	is(scalar(result_of($other)), 'first', '... and another one what it was woken for');
 
+	# It takes its message between the count of the worker and its calls.
+	my @four = map { session($node) } 1 .. 4;
+	$_->query_safe('SET client_min_messages = debug1') foreach @four;
+	$wait->($_, $any) foreach @four;
+	arm($node, 'wait_before_look');
+	$message->('first', 'a');
+	stands_at($node, 'wait_before_look');
+	my $called = $node->safe_psql('postgres', q{SELECT reached('wait_before_look')});
+	arm($node, 'worker_before_call');
+	$node->safe_psql('postgres', q{SELECT outbox.enqueue('second', '1', 'a')});
+	stands_at($node, 'worker_before_call');
+	release($node, 'wait_before_look');
+	wait_until("SELECT state = 'idle' FROM pg_stat_activity WHERE pid = $called");
+	release($node, 'worker_before_call');
+	wait_for_worker($node);
+	wait_until('SELECT count(*) = 0 FROM outbox.pending WHERE claimed_by IS NULL');
+	$message->($_, 'a'), wait_until('SELECT count(*) = 0 FROM outbox.pending WHERE claimed_by IS NULL') foreach 'third', 'fourth';
+	is(scalar(map { (result_of($_))[1] =~ /woken for work/g } @four), 4, 'a message that one takes while the worker counts wakes no other');
+	$_->quit foreach @four;
+
 	# It looks, and finds nothing, while a message comes that it is taken to see.
 	$wait->($one, $any);
 	arm($node, 'wait_before_look', $one->{outbox_pid});
