@@ -949,7 +949,7 @@ COMMENT ON VIEW outbox.status IS 'One row for each queue: what is pending, by st
 COMMENT ON COLUMN outbox.status.queue IS 'the queue';
 COMMENT ON COLUMN outbox.status.paused IS 'nothing of it is claimed';
 COMMENT ON COLUMN outbox.status.pending_count IS 'messages without a terminal outcome';
-COMMENT ON COLUMN outbox.status.due_unleased_count IS 'claimable now';
+COMMENT ON COLUMN outbox.status.due_unleased_count IS 'claimable now, as far as the limits of the queue allow';
 COMMENT ON COLUMN outbox.status.leased_count IS 'held by a worker';
 COMMENT ON COLUMN outbox.status.expired_lease_count IS 'held by a worker that lost its lease';
 COMMENT ON COLUMN outbox.status.scheduled_count IS 'due later';
@@ -1224,6 +1224,16 @@ BEGIN ATOMIC
 		ORDER BY p.priority DESC, GREATEST(p.next_attempt_at, p.lease_expires_at) LIMIT 100) p
 	WHERE (SELECT true FROM outbox.messages m WHERE m.outbox_id = p.outbox_id LIMIT 1) IS NULL
 	UNION ALL
+	SELECT 'warning', 'queue ' || quote_ident(m.queue), count(*) || ' keys are blocked by a dead message, ' || quote_literal(min(m.partition_key))
+		|| ' for one: see outbox.blocked_keys, outbox.unblock and outbox.replay'
+	FROM outbox.key_marks m WHERE m.kind = 'blocked' GROUP BY m.queue
+	UNION ALL
+	SELECT 'warning', 'queue ' || quote_ident(q.queue), 'nothing can be claimed: leases that expired more than a minute ago and were not repaired take up max_in_flight'
+	FROM outbox.queues q
+	WHERE (SELECT count(*) FROM (
+			SELECT 1 FROM outbox.pending p WHERE p.queue = q.queue AND p.lease_expires_at < clock_timestamp() - interval '1 minute'
+			LIMIT q.max_in_flight) l) >= q.max_in_flight
+	UNION ALL
 	SELECT 'error', 'queue ' || quote_ident(k.queue),
 		CASE WHEN k.heads = 0 THEN 'no claim finds the messages of ' || count(*) || ' keys, ' || quote_literal(min(k.partition_key))
 			|| ' for one: all are held back, and nothing says behind what: cancel the first of the key and call outbox.maintain(), and it goes on'
@@ -1247,7 +1257,7 @@ BEGIN ATOMIC
 	;
 END;
 COMMENT ON FUNCTION outbox.check_rows(boolean) IS
-$$What check() asks of the rows: pending ones without a message or a queue, those in DEFAULT, and how much there is without a retention. deep: also ordered keys without a head, or with two, and messages without a turn in queues that serve keys in turn.
+$$What check() asks of the rows: pending ones without a message or a queue, those in DEFAULT, how much there is without a retention, keys that a dead message blocks, and limits that expired leases use up. deep: also ordered keys without a head, or with two, and messages without a turn in queues that serve keys in turn.
 No errors. Locks: those of reading. Cost: a few look-ups a queue; deep: reads pending.$$;
 
 CREATE FUNCTION outbox.check(deep boolean DEFAULT false)
@@ -1457,7 +1467,7 @@ BEGIN ATOMIC
 	ORDER BY 1, 2, 3;
 END;
 COMMENT ON FUNCTION outbox.check(boolean) IS
-$$Reports problems: triggers of the outbox that are missing, replaced or not ENABLE ALWAYS, on detached and archived partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules, row level security and deferrable or excluding constraints; states beyond those of a finished try; unlogged tables; write grants, also by default, anything granted to PUBLIC, members of those who may write, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; pending rows without a message or without a queue; no background worker, and why, or one in trouble; rows in DEFAULT; 10 GB without a retention. The contracts, extensions outbox_... that require this one, are checked as well: their tables must be append-only. No row = nothing found.
+$$Reports problems: triggers of the outbox that are missing, replaced or not ENABLE ALWAYS, on detached and archived partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules, row level security and deferrable or excluding constraints; states beyond those of a finished try; unlogged tables; write grants, also by default, anything granted to PUBLIC, members of those who may write, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; pending rows without a message or without a queue; no background worker, and why, or one in trouble; rows in DEFAULT; 10 GB without a retention; keys that a dead message blocks; limits that expired leases use up. The contracts, extensions outbox_... that require this one, are checked as well: their tables must be append-only. No row = nothing found.
 deep: also messages that are neither pending nor ended, ordered keys of which no message can be claimed, or two, and messages without a turn. severity: error, or warning if no guarantee is broken. object: what has the problem. problem: the problem. Errors: 42501 when queues was given to another owner. No locks but those of reading; reads catalogs, queues, and the first 100 rows of pending of each queue; deep: as outbox.lost_messages(), and all of pending.$$;
 
 ---------------------------------------------------------------- owner and rights

@@ -171,6 +171,18 @@ SELECT object, regexp_replace(problem, '\d+', '<n>') FROM outbox.check() WHERE s
 ROLLBACK;
 SELECT count(*) FROM outbox.check() WHERE severity = 'warning' AND object <> 'background worker';
 
+-- Keys that wait for an operator, and places that nobody frees.
+BEGIN;
+SELECT outbox.create_queue('blocks', ordering => 'fifo', on_dead_head => 'block'), outbox.create_queue('full', max_in_flight => 2);
+SELECT count(*) FROM unnest('{a,a,b,b}'::text[]) k, outbox.enqueue('e', '1', 'blocks', partition_key => k);
+SELECT c.recorded FROM outbox.claim('w', 2, queues => '{blocks}') m, outbox.complete(m.outbox_id, m.lease_token, 'w', 'FAILED') c;
+SELECT count(*) FROM generate_series(1, 4) i, outbox.enqueue('e' || i, '1', 'full');
+SELECT count(*) FROM outbox.claim('w', 9, queues => '{full}');
+SELECT object, problem FROM outbox.check() WHERE object LIKE 'queue %';
+UPDATE outbox.pending SET claimed_at = now() - interval '2 hours', lease_expires_at = now() - interval '1 hour' WHERE queue = 'full' AND claimed_by = 'w';
+SELECT object, problem FROM outbox.check() WHERE object LIKE 'queue %';
+ROLLBACK;
+
 \pset format aligned
 \pset tuples_only off
 SELECT * FROM outbox.check() WHERE severity = 'error';
