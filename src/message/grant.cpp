@@ -2,13 +2,12 @@
 
 #include "message/grant.h"
 
-#include <algorithm>
-
 #include "commit/rate_limit.h"
 #include "commit/reservation.h"
 #include "commit/transaction.h"
 #include "message/due.h"
 #include "message/fair.h"
+#include "message/id_set.h"
 #include "message/rate_table.h"
 #include "rows/probe.h"
 #include "server/stop_point.h"
@@ -17,42 +16,13 @@ namespace outbox {
 
 namespace {
 
-struct Found {
-	core::Uuid *ids;
-	int count;
-	int room;
-};
-
-void
-add(Found *found, const core::Uuid &id)
-{
-	if (found->count == found->room)
-	{
-		found->room *= 2;
-		found->ids =
-			static_cast<core::Uuid *>(repalloc(found->ids, sizeof(core::Uuid) * static_cast<Size>(found->room)));
-	}
-	found->ids[found->count++] = id;
-}
-
-// Each message once: the versions of a row that changes are in the index side by side.
-int
-count_distinct(Found *found)
-{
-	std::sort(found->ids, found->ids + found->count,
-			  [](const core::Uuid &a, const core::Uuid &b) { return compare(a, b) < 0; });
-	return static_cast<int>(std::unique(found->ids, found->ids + found->count,
-										[](const core::Uuid &a, const core::Uuid &b) { return equal(a, b); }) -
-							found->ids);
-}
-
 // Leases of the queue, those included that open transactions make or clear. No floor: it may be above what is not
 // committed. Only those that end after that time.
 int
 count_leases(Call *call, const Queue *queue, TimestampTz after)
 {
 	Table *table = pending(call);
-	Found found = {static_cast<core::Uuid *>(palloc(sizeof(core::Uuid) * 64)), 0, 64};
+	IdSet found = make_id_set();
 	Probe probe;
 	bool isnull;
 
@@ -63,10 +33,10 @@ count_leases(Call *call, const Queue *queue, TimestampTz after)
 		CHECK_FOR_INTERRUPTS();
 		if (equal(DatumGetTextPP(table->get(probe.slot, pending_col::queue, &isnull)), queue->name) &&
 			DatumGetTimestampTz(table->get(probe.slot, pending_col::lease_expires_at, &isnull)) > after)
-			add(&found, to_uuid(table->get(probe.slot, pending_col::outbox_id, &isnull)));
+			put_id(&found, to_uuid(table->get(probe.slot, pending_col::outbox_id, &isnull)));
 	}
 	end_probe(&probe);
-	return count_distinct(&found);
+	return drop_doubles(&found);
 }
 
 // The lock conflicts with itself alone: producers and drop_queue share another mode of it.

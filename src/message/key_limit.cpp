@@ -2,9 +2,8 @@
 
 #include "message/key_limit.h"
 
-#include <algorithm>
-
 #include "commit/refusal.h"
+#include "message/id_set.h"
 #include "message/key_marks.h"
 #include "server/stop_point.h"
 
@@ -21,40 +20,10 @@ struct Places {
 
 // ---- counting
 
-struct Ids {
-	core::Uuid *ids;
-	int count;
-	int room;
-};
-
-void
-put_id(Ids *found, Datum id)
-{
-	if (found->count == found->room)
-	{
-		found->room *= 2;
-		found->ids =
-			static_cast<core::Uuid *>(repalloc(found->ids, sizeof(core::Uuid) * static_cast<Size>(found->room)));
-	}
-	found->ids[found->count++] = to_uuid(id);
-}
-
-// Each message once.
-int
-drop_doubles(Ids *found)
-{
-	std::sort(found->ids, found->ids + found->count,
-			  [](const core::Uuid &a, const core::Uuid &b) { return compare(a, b) < 0; });
-	found->count = static_cast<int>(std::unique(found->ids, found->ids + found->count,
-												[](const core::Uuid &a, const core::Uuid &b) { return equal(a, b); }) -
-									found->ids);
-	return found->count;
-}
-
 // Those that open transactions make or clear, too; no more than are needed to know. True: it has passed over entries,
 // and may have missed a row that was changed meanwhile.
 bool
-find_leases(KeyLimit *limit, ScanKey key, Ids *found)
+find_leases(KeyLimit *limit, ScanKey key, IdSet *found)
 {
 	Table *table = pending(limit->call);
 	Probe *probe = limit->leases;
@@ -63,11 +32,11 @@ find_leases(KeyLimit *limit, ScanKey key, Ids *found)
 
 	start_probe(probe, key, 1);
 	// Two versions of a row at most are seen.
-	while (found->count < 2 * limit->queue->max_in_flight_per_key && next_row(probe))
+	while (found->count < int64{2} * limit->queue->max_in_flight_per_key && next_row(probe))
 	{
 		CHECK_FOR_INTERRUPTS();
 		rows++;
-		put_id(found, table->get(probe->slot, pending_col::outbox_id, &isnull));
+		put_id(found, to_uuid(table->get(probe->slot, pending_col::outbox_id, &isnull)));
 	}
 	rest_probe(probe);
 	return probe->entries > rows;
@@ -75,7 +44,7 @@ find_leases(KeyLimit *limit, ScanKey key, Ids *found)
 
 // A snapshot misses none that is committed.
 void
-find_committed_leases(KeyLimit *limit, ScanKey key, Ids *found)
+find_committed_leases(KeyLimit *limit, ScanKey key, IdSet *found)
 {
 	Table *table = pending(limit->call);
 	Snapshot latest = RegisterSnapshot(GetLatestSnapshot());
@@ -89,7 +58,7 @@ find_committed_leases(KeyLimit *limit, ScanKey key, Ids *found)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (table_tuple_satisfies_snapshot(table->rel, slot, latest))
-			put_id(found, table->get(slot, pending_col::outbox_id, &isnull));
+			put_id(found, to_uuid(table->get(slot, pending_col::outbox_id, &isnull)));
 	}
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
@@ -99,7 +68,7 @@ find_committed_leases(KeyLimit *limit, ScanKey key, Ids *found)
 int
 count_leases_of_key(KeyLimit *limit, int64 fair_key)
 {
-	Ids found = {static_cast<core::Uuid *>(palloc(sizeof(core::Uuid) * 16)), 0, 16};
+	IdSet found = make_id_set();
 	ScanKeyData key;
 	bool missed;
 
