@@ -604,6 +604,10 @@ Call
 random_replay(Random &random, World &world)
 {
 	std::string id = world.messages.empty() || random.chance(5) ? std::string(unknown_id) : random.pick(world.messages);
+
+	if (!world.blocks.empty() && random.chance(30))
+		id = random.pick(world.blocks);
+
 	Call call{"replay", {{"outbox_id", quoted(id)}}};
 
 	if (random.chance(30))

@@ -70,6 +70,7 @@ struct World {
 	std::vector<std::string> pending; // as committed
 	std::vector<std::string> leased;  // as committed: those of them that have a lease
 	std::vector<std::string> heads;   // as committed: those of them that are the first of a key
+	std::vector<std::string> blocks;  // as committed: dead ones that block their key
 	int moments = 0;
 
 	// Each moment is given out once, and none lies near the time of a call: so no two
