@@ -768,13 +768,13 @@ BEGIN
 				-- The next row that is due, and unleased or expired: greatest priority first, in it
 				-- what has been claimable longest. A row that another session holds is passed by;
 				-- so is one with a past that cannot be recorded, because the ledger says it ended.
-				-- What has its turn only since the claim began may come with it or not.
+				-- What has its turn only since the claim began may come with it or not, and in any round.
 				BEGIN
 					SELECT x.* INTO p FROM model.pending x
 					WHERE x.queue = q.queue AND x.next_attempt_at <= now
 						AND (x.lease_token IS NULL OR x.lease_expires_at <= now)
 						AND NOT model.waits(x)
-						AND (x.outbox_id <> ALL (waited) AND NOT model.is_in_doubt(x.outbox_id) OR model.chosen_rank(x.outbox_id) IS NOT NULL)
+						AND (x.outbox_id <> ALL (waited) AND NOT model.is_in_doubt(x.outbox_id) OR model.chosen_rank(x.outbox_id) = taken + 1)
 						AND model.may_see(x.outbox_id) AND x.outbox_id <> ALL (left_alone)
 						AND NOT (model.has_ended(x.outbox_id) AND (x.lease_token IS NOT NULL OR model.is_used_up(x)))
 					ORDER BY model.effective_priority(x, q.priority_aging, now) DESC, x.priority DESC, greatest(x.next_attempt_at, x.lease_expires_at), model.chosen_rank(x.outbox_id)
