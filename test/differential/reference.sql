@@ -189,6 +189,13 @@ CREATE FUNCTION model.rename(made_up uuid, chosen uuid) RETURNS void LANGUAGE sq
 	UPDATE model.keys SET outbox_id = chosen WHERE outbox_id = made_up;
 $$;
 
+-- Nor is that a message stands back which a transaction adds to a key with a mark: nobody else sees it yet.
+CREATE FUNCTION model.is_held_for_mark(queue text, partition_key text) RETURNS boolean LANGUAGE sql AS $$
+	SELECT tokens IS NOT NULL AND tokens[1] IS NULL AND EXISTS (SELECT FROM outbox.key_marks m
+		WHERE m.queue = is_held_for_mark.queue AND m.partition_key = is_held_for_mark.partition_key)
+	FROM model.choices WHERE session = current_setting('model.session')::int
+$$;
+
 CREATE FUNCTION model.is_in_doubt(id uuid) RETURNS boolean LANGUAGE sql AS
 	$$ SELECT id = ANY ((SELECT held_back FROM model.choices WHERE session = current_setting('model.session')::int)::uuid[]) $$;
 
@@ -655,7 +662,7 @@ BEGIN
 		aggregate_id, partition_key, idempotency_key, event_id, headers, routing_key, priority, NULL, max_attempts,
 		payload_bytes, content_type);
 	IF created AND NOT q.paused AND NOT (SELECT model.waits(p) FROM model.pending p WHERE p.outbox_id = outbox_id)
-		AND NOT model.is_in_doubt(outbox_id) THEN
+		AND NOT model.is_in_doubt(outbox_id) AND NOT model.is_held_for_mark(queue, partition_key) THEN
 		lease_token := model.chosen_token(1);
 		lease_expires_at := model.after(coalesce(lease, q.lease));
 		UPDATE model.pending p SET claimed_by = worker_id, claimed_at = model.clock(), lease_token = lease_token,
