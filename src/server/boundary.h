@@ -38,8 +38,7 @@ guarded_entry(const Body &body)
 	ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("outbox: %s", what)));
 }
 
-// Runs body() where there is no transaction yet, or returns its error: what it began is left to the end of the
-// process.
+// Runs body(), and returns nullptr or its error: what it began is left to the caller, or to the end of the process.
 template <typename Body>
 ErrorData *
 caught(const Body &body)
@@ -119,29 +118,17 @@ ErrorData *
 in_transaction(const Body &body)
 {
 	MemoryContext context = CurrentMemoryContext;
-	ErrorData *volatile error = nullptr;
-
-	PG_TRY ()
-		;
-	{
+	ErrorData *error = caught([&] {
 		SetCurrentStatementStartTimestamp();
 		StartTransactionCommand();
 		PushActiveSnapshot(GetTransactionSnapshot());
 		body();
 		PopActiveSnapshot();
 		CommitTransactionCommand();
-	}
-	PG_CATCH ()
-		;
-	{
-		HOLD_INTERRUPTS();
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
+	});
+
+	if (error != nullptr)
 		AbortCurrentTransaction();
-		RESUME_INTERRUPTS();
-	}
-	PG_END_TRY();
 	MemoryContextSwitchTo(context);
 	return error;
 }
