@@ -39,31 +39,6 @@ count_leases(Call *call, const Queue *queue, TimestampTz after)
 	return drop_doubles(&found);
 }
 
-// The lock conflicts with itself alone: producers and drop_queue share another mode of it.
-void
-counting_tag(LOCKTAG *tag, const Queue *queue)
-{
-	queue_lock_tag(tag, relation_oid(queues_shape.name), queue->name);
-}
-
-bool
-try_to_count(const Queue *queue)
-{
-	LOCKTAG tag;
-
-	counting_tag(&tag, queue);
-	return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
-}
-
-void
-stop_counting(const Queue *queue)
-{
-	LOCKTAG tag;
-
-	counting_tag(&tag, queue);
-	LockRelease(&tag, ExclusiveLock, false);
-}
-
 void
 count_and_grant(Call *call, Grant *grant, int wanted)
 {
@@ -72,7 +47,7 @@ count_and_grant(Call *call, Grant *grant, int wanted)
 	int64 out;
 	int count;
 
-	if (!try_to_count(queue))
+	if (!try_to_lock_queue(queue->name, ExclusiveLock))
 		return;
 	begun = begin_lease_count(queue->name);
 	OUTBOX_STOP_POINT("grant_before_count");
@@ -84,7 +59,7 @@ count_and_grant(Call *call, Grant *grant, int wanted)
 	if (grant->locked)
 		grant->count = static_cast<int>(Max(Min(wanted, queue->max_in_flight - out), 0));
 	else
-		stop_counting(queue);
+		unlock_queue(queue->name, ExclusiveLock);
 }
 
 void
@@ -133,7 +108,7 @@ return_what_is_left(Call *call, Grant *grant, int taken)
 	else if (grant->spends)
 		return_rate(queue->name, rate_of_queue(queue), grant->count - taken);
 	if (grant->locked)
-		stop_counting(queue);
+		unlock_queue(queue->name, ExclusiveLock);
 	grant->locked = grant->spends = false;
 }
 

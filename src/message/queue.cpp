@@ -86,13 +86,36 @@ decode(Table *table, TupleTableSlot *slot)
 
 } // namespace
 
-void
-queue_lock_tag(LOCKTAG *tag, Oid queues_oid, const text *name)
+namespace {
+
+LOCKTAG
+lock_tag_of(const text *name)
 {
 	uint64 hash = DatumGetUInt64(hash_any_extended(reinterpret_cast<const unsigned char *>(VARDATA_ANY(name)),
 												   static_cast<int>(VARSIZE_ANY_EXHDR(name)), 0));
+	LOCKTAG tag;
 
-	SET_LOCKTAG_OBJECT(*tag, MyDatabaseId, queues_oid, static_cast<uint32>(hash), static_cast<uint16>(hash >> 32));
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, relation_oid(queues_shape.name), static_cast<uint32>(hash),
+					   static_cast<uint16>(hash >> 32));
+	return tag;
+}
+
+} // namespace
+
+bool
+try_to_lock_queue(const text *name, LOCKMODE mode)
+{
+	LOCKTAG tag = lock_tag_of(name);
+
+	return LockAcquire(&tag, mode, false, true) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+void
+unlock_queue(const text *name, LOCKMODE mode)
+{
+	LOCKTAG tag = lock_tag_of(name);
+
+	LockRelease(&tag, mode, false);
 }
 
 const Queue *
@@ -158,9 +181,8 @@ all_queues(Call *call, Snapshot snapshot)
 const Queue *
 hold_queue(Call *call, const text *name)
 {
-	LOCKTAG tag;
+	LOCKTAG tag = lock_tag_of(name);
 
-	queue_lock_tag(&tag, relation_oid(queues_shape.name), name);
 	expect_no_pins();
 	LockAcquire(&tag, AccessShareLock, false, false);
 	return queue_named(call, name);

@@ -45,9 +45,11 @@ struct Queue {
 	TimestampTz created_at;
 };
 
-// The lock that producers share and drop_queue takes alone. Its class is the table
+// The lock that producers share (AccessShareLock) and drop_queue takes alone (AccessExclusiveLock). ExclusiveLock,
+// which conflicts with itself and with drop_queue alone, keeps claims apart that count. Its class is the table
 // outbox.queues itself, so no advisory lock of an application can meet it.
-void queue_lock_tag(LOCKTAG *tag, Oid queues_oid, const text *name);
+bool try_to_lock_queue(const text *name, LOCKMODE mode);
+void unlock_queue(const text *name, LOCKMODE mode);
 
 // P7004 if there is none.
 const Queue *queue_named(Call *call, const text *name);

@@ -15,13 +15,6 @@ struct Spent {
 	int64 until;         // steady clock, nanoseconds
 };
 
-// The lock that counts of leases take, too (grant.cpp): to the end of the transaction.
-void
-spending_tag(LOCKTAG *tag, const Queue *queue)
-{
-	queue_lock_tag(tag, relation_oid(queues_shape.name), queue->name);
-}
-
 Spent
 read_spent(Table *table, const text *queue)
 {
@@ -44,24 +37,6 @@ read_spent(Table *table, const text *queue)
 	return spent;
 }
 
-bool
-try_to_spend(const Queue *queue)
-{
-	LOCKTAG tag;
-
-	spending_tag(&tag, queue);
-	return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
-}
-
-void
-stop_spending(const Queue *queue)
-{
-	LOCKTAG tag;
-
-	spending_tag(&tag, queue);
-	LockRelease(&tag, ExclusiveLock, false);
-}
-
 } // namespace
 
 int
@@ -69,12 +44,12 @@ find_spending(Call *call, const Queue *queue, const core::Rate &rate, int wanted
 {
 	Spent spent;
 
-	if (!try_to_spend(queue))
+	if (!try_to_lock_queue(queue->name, ExclusiveLock))
 		return 0;
 	spent = read_spent(open(call, rate_spending_shape, reads), queue->name);
 	if (spent.row != nullptr)
 		ExecDropSingleTupleTableSlot(spent.row);
-	stop_spending(queue);
+	unlock_queue(queue->name, ExclusiveLock);
 	return static_cast<int>(core::affordable(rate, spent.until, steady_us() * ns_per_us, wanted));
 }
 
@@ -85,7 +60,7 @@ begin_spending(Call *call, const Queue *queue, const core::Rate &rate, int wante
 	Spent spent;
 	int64 count;
 
-	if (!try_to_spend(queue))
+	if (!try_to_lock_queue(queue->name, ExclusiveLock))
 		return 0;
 	spent = read_spent(table, queue->name);
 	count = core::affordable(rate, spent.until, steady_us() * ns_per_us, wanted);
@@ -97,7 +72,7 @@ begin_spending(Call *call, const Queue *queue, const core::Rate &rate, int wante
 		ExecDropSingleTupleTableSlot(spent.row);
 	}
 	if (count == 0)
-		stop_spending(queue);
+		unlock_queue(queue->name, ExclusiveLock);
 	return static_cast<int>(count);
 }
 
@@ -110,7 +85,7 @@ end_spending(Call *call, const Queue *queue, const core::Rate &rate, int count)
 
 	if (count == 0)
 	{
-		stop_spending(queue);
+		unlock_queue(queue->name, ExclusiveLock);
 		return;
 	}
 	row = new_row(table);

@@ -301,10 +301,7 @@ holds_rows(Table *table, int which, const text *name)
 void
 require_empty(Call *call, const Emptied &what, const text *name)
 {
-	LOCKTAG tag;
-
-	queue_lock_tag(&tag, relation_oid(queues_shape.name), name);
-	if (LockAcquire(&tag, AccessExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+	if (!try_to_lock_queue(name, AccessExclusiveLock))
 		queue_in_use(what, name, "A transaction that enqueued into it, or drops it, is still open.");
 	// A row leaves the first index for the second.
 	for (int which : {pending_index::held_back, pending_index::due})
