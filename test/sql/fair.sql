@@ -2,13 +2,9 @@
 -- Queues that serve their keys in turn: fair_by and max_in_flight_per_key. Here without the library preloaded, so each
 -- claim begins with another key. (With it: test/t/044_fair.pl; sessions that meet: race_key_limit.)
 --
-SET client_min_messages = warning;
-DROP EXTENSION IF EXISTS outbox CASCADE;
-CREATE EXTENSION outbox;
-RESET client_min_messages;
 \getenv testdir PG_ABS_SRCDIR
-\set helpers :testdir /sql/setup.inc
-\i :helpers
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 
 SELECT outbox.create_queue('f', fair_by => 'partition_key', repair_delay => '0', backoff_base => '0', max_attempts => 3);
 -- What a claim returned, by name; and how many of each key. A name is the queue, the key and a number.
@@ -20,11 +16,6 @@ CREATE FUNCTION t.keys(n integer, q text DEFAULT 'f') RETURNS text LANGUAGE sql 
 $$;
 CREATE FUNCTION t.put(q text, VARIADIC names text[]) RETURNS bigint LANGUAGE sql AS $$
 	SELECT count(*) FROM unnest(names) n, outbox.enqueue(q || n, '1', q, partition_key => left(n, 1))
-$$;
-CREATE FUNCTION t.end(VARIADIC names text[]) RETURNS text LANGUAGE sql AS $$
-	SELECT string_agg(coalesce(b.error, b.recorded::text), ' ')
-	FROM (SELECT array_agg(t.id(n)) AS ids, array_agg(t.token(n)) AS tokens FROM unnest(names) n) a,
-		outbox.complete_batch('w', a.ids, a.tokens, array_fill('DISPATCHED'::outbox.attempt_state, ARRAY[cardinality(names)])) b
 $$;
 CREATE FUNCTION t.give_back(q text) RETURNS bigint LANGUAGE sql AS $$
 	SELECT count(*) FROM (SELECT array_agg(outbox_id) AS ids, array_agg(lease_token) AS tokens FROM outbox.pending WHERE queue = q AND claimed_by = 'w') p,
@@ -86,16 +77,16 @@ SELECT count(*) FROM generate_series(1, 4) g, outbox.enqueue('ln' || g, '1', 'l'
 SELECT count(*) FILTER (WHERE fair_key < 0), count(DISTINCT fair_key) FROM outbox.pending WHERE queue = 'l';
 SELECT t.claim(99, 'l'), t.claim(99, 'l') AS none;
 -- A lease that ends, or is given back, makes room for one of its key.
-SELECT t.end('la1'), t.claim(99, 'l'), t.claim(99, 'l') AS none;
+SELECT t.delivered('la1'), t.claim(99, 'l'), t.claim(99, 'l') AS none;
 SELECT error IS NULL AS released FROM outbox.release('w', ARRAY[t.id('lc1')], ARRAY[t.token('lc1')], '1 h');
 SELECT t.claim(99, 'l'), outbox.cancel(t.id('la2'), 'stop', force => true), t.claim(99, 'l') AS in_its_place;
 SELECT outbox_id = t.id('lc1') AS claimed FROM outbox.reschedule(t.id('lc1'), clock_timestamp()), outbox.complete_and_claim('w', ARRAY[t.id('lc2')], ARRAY[t.token('lc2')], '{DISPATCHED}', batch_size => 5, queues => '{l}') WHERE lease_token IS NOT NULL;
 -- Within a transaction its own ends make room; a rollback takes all of it back.
 SELECT t.put('l', 'a5', 'a6', 'a7');
 BEGIN;
-SELECT t.end('la3'), t.claim(9, 'l');
+SELECT t.delivered('la3'), t.claim(9, 'l');
 SAVEPOINT s;
-SELECT t.end('la4'), t.claim(9, 'l');
+SELECT t.delivered('la4'), t.claim(9, 'l');
 ROLLBACK TO s;
 SELECT t.claim(9, 'l') AS none;
 ROLLBACK;
@@ -110,7 +101,7 @@ SELECT lease_token IS NOT NULL AS leased FROM outbox.enqueue_and_claim('w', 'le3
 SELECT lease_token IS NOT NULL AS leased FROM outbox.enqueue_and_claim('w', 'ln5', '1', 'l');
 -- Another limit acts at once.
 SELECT outbox.alter_queue('l', max_in_flight_per_key => 3), t.claim(99, 'l');
-SELECT outbox.alter_queue('l', max_in_flight_per_key => 1), t.claim(99, 'l') AS none, t.end('le1'), t.claim(99, 'l') AS none;
+SELECT outbox.alter_queue('l', max_in_flight_per_key => 1), t.claim(99, 'l') AS none, t.delivered('le1'), t.claim(99, 'l') AS none;
 SELECT t.try($$SELECT outbox.alter_queue('l', max_in_flight_per_key => NULL)$$);
 -- Work that cannot be claimed is none.
 SELECT count(*) FROM outbox.pending WHERE queue = 'l' AND claimed_by IS NULL AND next_attempt_at <= now();
@@ -127,8 +118,8 @@ SELECT outbox.create_queue('o', ordering => 'fifo', max_in_flight_per_key => 3, 
 SELECT t.put('o', 'a1', 'a2', 'a3', 'a4', 'a5', 'b1', 'b2', 'b3', 'b4');
 SELECT t.claim(2, 'o'), t.claim(9, 'o') AS none;
 SELECT t.give_back('o'), t.claim(99, 'o'), t.claim(99, 'o') AS none;
-SELECT t.end('oa1'), t.claim(99, 'o') AS none;
-SELECT t.end('oa2', 'oa3', 'ob1', 'ob2', 'ob3'), t.claim(99, 'o');
+SELECT t.delivered('oa1'), t.claim(99, 'o') AS none;
+SELECT t.delivered('oa2', 'oa3', 'ob1', 'ob2', 'ob3'), t.claim(99, 'o');
 SELECT outbox.create_queue('p', ordering => 'fifo', fair_by => 'partition_key');
 SELECT t.put('p', 'a1', 'a2', 'a3', 'a4', 'a5', 'b1');
 SELECT t.claim(2, 'p'), t.claim(9, 'p') AS none;

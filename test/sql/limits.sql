@@ -11,25 +11,20 @@ SELECT outbox.create_queue('l', max_in_flight => 3, repair_delay => '0', backoff
 CREATE FUNCTION t.claim(n integer, worker text DEFAULT 'w', VARIADIC queues text[] DEFAULT '{l}') RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(event_type, ' ') FROM outbox.claim(worker, n, queues => queues)
 $$;
-CREATE FUNCTION t.end(VARIADIC names text[]) RETURNS text LANGUAGE sql AS $$
-	SELECT string_agg(coalesce(b.error, b.recorded::text), ' ')
-	FROM (SELECT array_agg(t.id(n)) AS ids, array_agg(t.token(n)) AS tokens FROM unnest(names) n) a,
-		outbox.complete_batch('w', a.ids, a.tokens, array_fill('DISPATCHED'::outbox.attempt_state, ARRAY[cardinality(names)])) b
-$$;
 
 SELECT count(*) FROM generate_series(1, 9) g, outbox.enqueue('m' || g, '1', 'l');
 SELECT created FROM outbox.enqueue('other', '1');
 
 -- Fewer than asked for, then none; each that ends makes room for one. Other queues have their own limit, or none.
 SELECT t.claim(5), t.claim(5, 'v') AS none, t.claim(5, 'v', 'l', 'default') AS other;
-SELECT t.end('m1'), t.claim(5), t.claim(1) AS none;
+SELECT t.delivered('m1'), t.claim(5), t.claim(1) AS none;
 SELECT error IS NULL AS released FROM outbox.release('w', ARRAY[t.id('m2')], ARRAY[t.token('m2')], '1 h');
 SELECT t.claim(5), outbox.cancel(t.id('m3'), 'stop', force => true), t.claim(5) AS in_its_place;
 -- Within a transaction its own ends make room; a rollback takes all of it back.
 BEGIN;
-SELECT t.end('m4'), t.claim(9);
+SELECT t.delivered('m4'), t.claim(9);
 SAVEPOINT s;
-SELECT t.end('m5'), t.claim(9);
+SELECT t.delivered('m5'), t.claim(9);
 ROLLBACK TO s;
 SELECT t.claim(9) AS none;
 ROLLBACK;
@@ -43,10 +38,10 @@ SELECT t.claim(9) AS repaired;
 SELECT event_type, attempt_no, state FROM outbox.attempts JOIN outbox.messages USING (outbox_id) WHERE state = 'ZOMBIE_REQUEUE' ORDER BY 1;
 -- Optimistic sending counts, too.
 SELECT lease_token IS NOT NULL AS leased FROM outbox.enqueue_and_claim('w', 'o1', '1', 'l');
-SELECT t.end('m7'), (SELECT lease_token IS NOT NULL FROM outbox.enqueue_and_claim('w', 'o2', '1', 'l')) AS leased, t.claim(9) AS none;
+SELECT t.delivered('m7'), (SELECT lease_token IS NOT NULL FROM outbox.enqueue_and_claim('w', 'o2', '1', 'l')) AS leased, t.claim(9) AS none;
 -- Another limit, more or less, acts at once; what is leased stays so.
 SELECT outbox.alter_queue('l', max_in_flight => 5), t.claim(9);
-SELECT outbox.alter_queue('l', max_in_flight => 1), t.claim(9) AS none, t.end('o2'), t.claim(9) AS none;
+SELECT outbox.alter_queue('l', max_in_flight => 1), t.claim(9) AS none, t.delivered('o2'), t.claim(9) AS none;
 SELECT outbox.alter_queue('l', max_attempts => 9), t.claim(9) AS none, max_in_flight FROM outbox.queues WHERE queue = 'l';
 SELECT outbox.alter_queue('l', max_in_flight => NULL), t.claim(9);
 SELECT count(*) FROM outbox.pending WHERE queue = 'l' AND claimed_by IS NULL AND next_attempt_at <= now();
@@ -55,7 +50,7 @@ SELECT count(*) FROM outbox.pending WHERE queue = 'l' AND claimed_by IS NULL AND
 SELECT outbox.create_queue('f', ordering => 'fifo', max_in_flight => 2);
 SELECT count(*) FROM unnest('{a1,a2,a3,b1}'::text[]) n, outbox.enqueue(n, '1', 'f', partition_key => left(n, 1));
 SELECT t.claim(9, 'w', 'f'), t.claim(9, 'w', 'f') AS none;
-SELECT t.end('a1'), t.claim(9, 'w', 'f');
+SELECT t.delivered('a1'), t.claim(9, 'w', 'f');
 
 -- Rates. One message takes a day, and the bucket is empty when the server starts; here it is filled by hand.
 SELECT outbox.create_queue('r', rate_limit => 1 / 86400::float8, rate_burst => 4, backoff_base => '0');
@@ -82,7 +77,7 @@ SELECT lease_token IS NOT NULL AS leased FROM outbox.enqueue_and_claim('w', 'o',
 SELECT recorded FROM outbox.complete(t.id('r1'), t.token('r1'), 'w', 'RETRYABLE');
 SELECT t.claim(9, 'w', 'r'), (SELECT lease_token IS NOT NULL FROM outbox.enqueue_and_claim('w', 'p', '1', 'r')) AS leased;
 -- One that claims nothing spends nothing; the lesser of two limits holds.
-SELECT outbox.create_queue('empty', rate_limit => 1000000), pg_sleep(0.001), t.claim(9, 'w', 'empty') AS none, count(*) FROM outbox.rate_spending WHERE queue = 'empty';
+SELECT outbox.create_queue('empty', rate_limit => 1000000), t.claim(9, 'w', 'empty') AS none, count(*) FROM outbox.rate_spending WHERE queue = 'empty';
 SELECT t.fill(), outbox.alter_queue('r', max_in_flight => 9), t.claim(9, 'w', 'r'), t.claim(9, 'w', 'r') AS none;
 SELECT outbox.alter_queue('r', max_in_flight => NULL), t.claim(1, 'w', 'r'), t.claim(1, 'w', 'r') AS last, t.claim(1, 'w', 'r') AS none;
 SELECT outbox.alter_queue('r', rate_limit => NULL), t.claim(1, 'w', 'r');
