@@ -27,57 +27,12 @@ $node->safe_psql('postgres', q{
 	CREATE FUNCTION finish(most int, q text DEFAULT 'l') RETURNS int LANGUAGE sql AS $$
 		SELECT count(*)::int FROM (SELECT * FROM outbox.pending WHERE queue = q AND claimed_by = 'w' ORDER BY outbox_id LIMIT most) p,
 			LATERAL outbox.complete(p.outbox_id, p.lease_token, 'w', 'DISPATCHED')
-	$$;
-	CREATE FUNCTION work(n int, outcome int) RETURNS int LANGUAGE plpgsql AS $$
-	DECLARE
-		ids uuid[];
-		tokens uuid[];
-	BEGIN
-		SELECT array_agg(outbox_id), array_agg(lease_token) INTO ids, tokens
-		FROM outbox.claim('w' || n, n, CASE outcome WHEN 5 THEN interval '20 ms' ELSE '1 hour' END, '{l}');
-		IF ids IS NULL OR outcome = 5 THEN
-			RETURN 0;
-		END IF;
-		IF outcome = 4 THEN
-			PERFORM FROM outbox.renew('w' || n, ids, tokens, '2 hours');
-			PERFORM FROM outbox.release('w' || n, ids, tokens);
-		ELSIF outcome = 3 THEN
-			BEGIN
-				PERFORM FROM outbox.complete_batch('w' || n, ids, tokens, array_fill('DISPATCHED'::outbox.attempt_state, ARRAY[cardinality(ids)]));
-				PERFORM FROM outbox.claim('w' || n, 9, queues => '{l}');
-				RAISE division_by_zero;
-			EXCEPTION WHEN division_by_zero THEN
-				PERFORM FROM outbox.release('w' || n, ids[2:], tokens[2:]);
-				PERFORM FROM outbox.complete(ids[1], tokens[1], 'w' || n, 'RETRYABLE');
-			END;
-		ELSIF outcome = 2 THEN
-			RAISE EXCEPTION 'rolled back' USING ERRCODE = '40001';
-		ELSE
-			PERFORM FROM outbox.complete_and_claim('w' || n, ids, tokens, array_fill('DISPATCHED'::outbox.attempt_state, ARRAY[cardinality(ids)]),
-				batch_size => n, queues => '{l}') c WHERE lease_token IS NOT NULL;
-			PERFORM FROM outbox.enqueue_and_claim('w' || n, 'e', '1', 'l', partition_key => 'k' || n);
-			PERFORM outbox.release('w' || n, a.ids, a.tokens)
-			FROM (SELECT array_agg(p.outbox_id) AS ids, array_agg(p.lease_token) AS tokens FROM outbox.pending p WHERE p.claimed_by = 'w' || n AND p.queue = 'l') a
-			WHERE a.ids IS NOT NULL;
-		END IF;
-		RETURN cardinality(ids);
-	END
-	$$});
+	$$;});
 wait_for_worker($node);
 
 # ---------------------------------------------------------------- many sessions
 
-my $files = $node->basedir;
-append_to_file("$files/work.sql", "\\set n random(1, 6)\n\\set outcome random(1, 5)\nSELECT work(:n, :outcome);\n");
-append_to_file("$files/look.sql", "SELECT 1 / (most_leased() <= 2)::int;\n");
-my ($out, $err) = ('', '');
-IPC::Run::run([ 'pgbench', '-n', '-c', '8', '-j', '1', '-t', '200', '--max-tries', '1', '--random-seed', $seed, '-f', "$files/work.sql\@3", '-f', "$files/look.sql\@1",
-	$node->connstr('postgres') ], '<', \undef, '>', \$out, '2>', \$err);
-$err =~ s/^pgbench: (?:hint|setting random seed).*\n//mg;
-is($err, '', 'many sessions: no error, and at no time more leases of a key than allowed');
-like($out, qr/^number of transactions actually processed: [1-9]/m, '... of those that were not rolled back');
-$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM outbox.pending WHERE queue = 'l' AND lease_expires_at < clock_timestamp()});
-$node->safe_psql('postgres', q{SELECT outbox.break_lease(outbox_id, 'end') FROM outbox.pending WHERE claimed_by IS NOT NULL});
+claim_at_once($node, $seed, 6, 200, 'most_leased() <= 2', 'at no time more leases of a key than allowed');
 $node->safe_psql('postgres', q{SELECT outbox.cancel(outbox_id, 'end') FROM outbox.pending WHERE partition_key NOT IN ('k0', 'k1', 'k2', 'k3', 'k4')});
 # A walk among many dead rows may end before it has met each key.
 is($node->safe_psql('postgres', 'SELECT take(100) + take(100) + take(100)'), '10', 'nothing of the limits was lost');

@@ -15,7 +15,7 @@ our @EXPORT = qw(@undone new_node seed session start_query wait_until_blocked
 	configure worker_says wait_for_worker listener hear heard
 	wait_for_no_worker wait_for_rounds serves log_size log_lines logged
 	faketime start_with_false_clock set_clock
-	make_stop_points arm act_at stands_at release make_load load_is_told);
+	make_stop_points arm act_at stands_at release make_load load_is_told claim_at_once);
 
 # What a transaction that undid some of its enqueues tells, with a background worker and
 # without: the queues, a name, the script, its errors.
@@ -633,6 +633,62 @@ sub logged
 	# Who is at the tables for longer than maintenance waits depends on the machine.
 	@lines = grep { !/^LOG:  outbox maintenance (?:could not make partitions: .*lock timeout|has made partitions again)/ } @lines;
 	return is(join("\n", @lines), '', "$name: logs nothing else");
+}
+
+# Eight sessions claim up to so many messages of queue l at a time, and report, renew, give back, roll back, or let the
+# leases expire. holds: what must be true in each snapshot meanwhile. In the end no lease is left.
+sub claim_at_once
+{
+	my ($node, $seed, $most, $transactions, $holds, $name) = @_;
+	my $files = $node->basedir;
+	my ($out, $err) = ('', '');
+
+	$node->safe_psql('postgres', q{
+	CREATE FUNCTION work(n int, outcome int) RETURNS int LANGUAGE plpgsql AS $$
+	DECLARE
+		ids uuid[];
+		tokens uuid[];
+	BEGIN
+		SELECT array_agg(outbox_id), array_agg(lease_token) INTO ids, tokens
+		FROM outbox.claim('w' || n, n, CASE outcome WHEN 5 THEN interval '20 ms' ELSE '1 hour' END, '{l}');
+		IF ids IS NULL OR outcome = 5 THEN
+			RETURN 0;
+		END IF;
+		IF outcome = 4 THEN
+			PERFORM FROM outbox.renew('w' || n, ids, tokens, '2 hours');
+			PERFORM FROM outbox.release('w' || n, ids, tokens);
+		ELSIF outcome = 3 THEN
+			BEGIN
+				PERFORM FROM outbox.complete_batch('w' || n, ids, tokens, array_fill('DISPATCHED'::outbox.attempt_state, ARRAY[cardinality(ids)]));
+				PERFORM FROM outbox.claim('w' || n, 9, queues => '{l}');
+				RAISE division_by_zero;
+			EXCEPTION WHEN division_by_zero THEN
+				PERFORM FROM outbox.release('w' || n, ids[2:], tokens[2:]);
+				PERFORM FROM outbox.complete(ids[1], tokens[1], 'w' || n, 'RETRYABLE');
+			END;
+		ELSIF outcome = 2 THEN
+			RAISE EXCEPTION 'rolled back' USING ERRCODE = '40001';
+		ELSE
+			PERFORM FROM outbox.complete_and_claim('w' || n, ids, tokens, array_fill('DISPATCHED'::outbox.attempt_state, ARRAY[cardinality(ids)]),
+				batch_size => n, queues => '{l}') c WHERE lease_token IS NOT NULL;
+			PERFORM FROM outbox.enqueue_and_claim('w' || n, 'e', '1', 'l', partition_key => 'k' || n);
+			PERFORM outbox.release('w' || n, a.ids, a.tokens)
+			FROM (SELECT array_agg(p.outbox_id) AS ids, array_agg(p.lease_token) AS tokens FROM outbox.pending p WHERE p.claimed_by = 'w' || n AND p.queue = 'l') a
+			WHERE a.ids IS NOT NULL;
+		END IF;
+		RETURN cardinality(ids);
+	END
+	$$});
+	append_to_file("$files/work.sql", "\\set n random(1, $most)\n\\set outcome random(1, 5)\nSELECT work(:n, :outcome);\n");
+	append_to_file("$files/look.sql", "SELECT 1 / ($holds)::int;\n");
+	IPC::Run::run([ 'pgbench', '-n', '-c', '8', '-j', '1', '-t', $transactions, '--max-tries', '1', '--random-seed', $seed, '-f', "$files/work.sql\@3", '-f', "$files/look.sql\@1",
+		$node->connstr('postgres') ], '<', \undef, '>', \$out, '2>', \$err);
+	$err =~ s/^pgbench: (?:hint|setting random seed).*\n//mg;
+	is($err, '', "many sessions: no error, and $name");
+	like($out, qr/^number of transactions actually processed: [1-9]/m, '... of those that were not rolled back');
+	$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM outbox.pending WHERE queue = 'l' AND lease_expires_at < clock_timestamp()});
+	$node->safe_psql('postgres', q{SELECT outbox.break_lease(outbox_id, 'end') FROM outbox.pending WHERE claimed_by IS NOT NULL});
+	return;
 }
 
 1;
