@@ -1,6 +1,6 @@
 // What the health checks and the status page show: the newest state of each source and sink.
 //
-// Guarantees: a snapshot is consistent for each entry; whoever looks never waits for a database or a broker. Sources
+// Guarantees: a snapshot is consistent for each entry; a reader never waits for a database or a broker. Sources
 // and sinks write when something changes, and at most each second.
 #pragma once
 
@@ -51,7 +51,7 @@ struct SinkState {
 	uint64_t accepted = 0, refused = 0, try_again = 0, away = 0; // since the start
 	std::vector<EndpointState> endpoints;                        // those that are not closed; none: all is well
 	std::deque<SinkError> errors;                                // newest first, at most 5
-	[[nodiscard]] bool up() const;                               // not the sink as a whole is open
+	[[nodiscard]] bool up() const;                               // unless the sink as a whole is open
 };
 
 class Board {
@@ -68,7 +68,9 @@ public:
 	void looked();
 	[[nodiscard]] bool watched() const; // in the last minute
 
-	// For /health/ready; `problem` says which.
+	// For /health/ready: whether at least one source works (connected, listening, its last claim younger than three
+	// polls) and at least one sink is not away. `problem` has a line for each that does not, also when the answer is
+	// yes: one tenant's database that is down must not take the relay out of service for the others.
 	[[nodiscard]] bool ready(std::string &problem) const;
 
 private:

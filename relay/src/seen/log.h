@@ -23,6 +23,7 @@ struct LogSettings {
 };
 
 void set_up_log(const LogSettings &settings); // at the start, and again after a reload
+// A field whose value is empty is left out.
 void log(Level level, std::string_view text, Fields fields = {});
 [[nodiscard]] bool logs(Level level);
 

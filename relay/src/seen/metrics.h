@@ -38,6 +38,10 @@ public:
 	void source_up(std::string_view source, bool up);
 	void spans_dropped(size_t spans);
 
+	// Gone from the configuration: its gauges end, its counters stay.
+	void forget_source(std::string_view source);
+	void forget_sink(std::string_view sink);
+
 	[[nodiscard]] std::string exposition() const; // Prometheus' text format
 
 private:

@@ -1,0 +1,145 @@
+// The newest state of each source and sink, and what it means for the readiness.
+//
+// Guarantees: the mutex is held for a copy and no longer.
+#include "seen/board.h"
+
+#include <algorithm>
+
+namespace relay {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr auto watched_for = 60s;
+// A source reports each second, whatever its poll interval.
+constexpr std::chrono::milliseconds shortest_patience = 3s;
+
+std::string
+problem_of(const SourceState &source)
+{
+	if (!source.connected)
+	{
+		return source.problem.empty() ? "the database is not connected"
+									  : "the database is not connected: " + source.problem;
+	}
+	if (!source.listening)
+	{
+		return "LISTEN does not stand";
+	}
+	if (!source.last_claim)
+	{
+		return "no claim was answered yet";
+	}
+	const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - *source.last_claim);
+	if (age > std::max(3 * source.poll_interval, shortest_patience))
+	{
+		return "the last claim was answered " + std::to_string(age.count() / 1000) + " s ago";
+	}
+	return {};
+}
+
+void
+add_line(std::string &text, const std::string &line)
+{
+	text += text.empty() ? line : "\n" + line;
+}
+
+} // namespace
+
+bool
+SinkState::up() const
+{
+	return std::none_of(endpoints.begin(), endpoints.end(),
+						[](const auto &it) { return it.endpoint.empty() && it.breaker != "closed"; });
+}
+
+void
+Board::put(const std::string &name, SourceState state)
+{
+	const std::scoped_lock lock(mutex);
+	my_sources.insert_or_assign(name, std::move(state));
+}
+
+void
+Board::put(const std::string &name, SinkState state)
+{
+	const std::scoped_lock lock(mutex);
+	my_sinks.insert_or_assign(name, std::move(state));
+}
+
+void
+Board::remove_source(const std::string &name)
+{
+	const std::scoped_lock lock(mutex);
+	my_sources.erase(name);
+}
+
+void
+Board::remove_sink(const std::string &name)
+{
+	const std::scoped_lock lock(mutex);
+	my_sinks.erase(name);
+}
+
+std::map<std::string, SourceState>
+Board::sources() const
+{
+	const std::scoped_lock lock(mutex);
+	return my_sources;
+}
+
+std::map<std::string, SinkState>
+Board::sinks() const
+{
+	const std::scoped_lock lock(mutex);
+	return my_sinks;
+}
+
+void
+Board::looked()
+{
+	const std::scoped_lock lock(mutex);
+	last_look = Clock::now();
+}
+
+bool
+Board::watched() const
+{
+	const std::scoped_lock lock(mutex);
+	return last_look && Clock::now() - *last_look < watched_for;
+}
+
+bool
+Board::ready(std::string &problem) const
+{
+	const std::scoped_lock lock(mutex);
+	size_t well = 0, up = 0;
+
+	problem.clear();
+	for (const auto &[name, source] : my_sources)
+	{
+		const auto why = problem_of(source);
+		well += why.empty() ? 1 : 0;
+		if (!why.empty())
+		{
+			add_line(problem, "source " + name + ": " + why);
+		}
+	}
+	for (const auto &[name, sink] : my_sinks)
+	{
+		up += sink.up() ? 1 : 0;
+		if (!sink.up())
+		{
+			add_line(problem, "sink " + name + ": away");
+		}
+	}
+	if (my_sources.empty())
+	{
+		problem = "no source has started yet";
+	}
+	return well > 0 && (up > 0 || my_sinks.empty());
+}
+
+} // namespace relay
