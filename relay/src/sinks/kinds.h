@@ -5,7 +5,7 @@
 
 namespace relay {
 
-extern const SinkKind file_kind, stdout_kind, postgres_kind, http_kind;
+extern const SinkKind file_kind, stdout_kind, discard_kind, postgres_kind, http_kind;
 #ifdef HAVE_KAFKA
 extern const SinkKind kafka_kind;
 #endif
