@@ -19,6 +19,7 @@
 #   cluster_stop NAME [MODE]           fast, immediate or smart
 #   cluster_cache                      prints the folder for what is kept between runs
 #   cluster_promtool                   has promtool in PATH, from the package of that name or prometheus
+#   cluster_kafka                      fetches Apache Kafka, into OUTBOX_KAFKA, or says why not in OUTBOX_KAFKA_MISSING
 #   cluster_mirror                     prints the mirror of Debian
 #   cluster_sources TYPE SUITE         prints apt sources (deb, deb-src) of a suite of Debian
 #   as_user COMMAND...                 runs something as the user who owns the clusters
@@ -165,6 +166,38 @@ cluster_promtool() {
 		mv "$folder.new" "$folder"
 	fi
 	PATH=$PATH:$folder/usr/bin
+}
+
+# From Maven Central, by Debian's maven; for the relay's tests. What is not as relay/test/kafka/sha256 says is not
+# used. For another version: empty sha256, run this, and `(cd FOLDER && sha256sum -- *.jar)` of what it says that it kept.
+cluster_kafka() {
+	local source=$OUTBOX_ROOT/relay/test/kafka cache folder new
+
+	cache=$(cluster_cache)
+	folder=$cache/kafka-$(cat "$source"/* | sha256sum | cut -c 1-16)
+	if [ ! -d "$folder" ]; then
+		new=$(mktemp -d "$cache/kafka.XXXXXX")
+		cp "$source/pom.xml" "$new"
+		cluster_say 'fetching Kafka from Maven Central'
+		if ! timeout 600 mvn -B -q -f "$new/pom.xml" "-Dmaven.repo.local=$new/repository" dependency:copy-dependencies \
+			"-DoutputDirectory=$new/jars" -DincludeScope=runtime </dev/null >"$new/log" 2>&1; then
+			tail -n 5 "$new/log" >&2
+			export OUTBOX_KAFKA_MISSING='Kafka cannot be had from Maven Central'
+			rm -rf "$new"
+			return
+		fi
+		cluster_is_kafka "$new/jars" || cluster_die "what Maven Central sent is not Kafka as $source/sha256 has it; kept in $new/jars"
+		chmod 755 "$new/jars"
+		mv -T "$new/jars" "$folder" 2>/dev/null || :
+		rm -rf "$new"
+	fi
+	cluster_is_kafka "$folder" || cluster_die "$folder is not as $source/sha256 has it; remove it"
+	export OUTBOX_KAFKA=$folder
+}
+
+# cluster_is_kafka FOLDER: whether these files are in it, and no others
+cluster_is_kafka() {
+	(cd "$1" && sha256sum -- *) 2>&1 | diff - "$OUTBOX_ROOT/relay/test/kafka/sha256" >&2
 }
 
 cluster_mirror() {

@@ -1,0 +1,1 @@
+package BrokerTest::Receiver; sub new {die} 1;
