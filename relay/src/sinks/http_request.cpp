@@ -1,0 +1,252 @@
+#include "sinks/http_request.h"
+#include "sinks/http_codes.h"
+
+#include <algorithm>
+#include <new>
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+namespace relay {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr size_t most_read = 64 * 1024, most_kept = 2048, longest_reference = 256;
+constexpr std::chrono::seconds longest_retry_after = 24h;
+
+} // namespace
+
+HttpRequest::HttpRequest(const HttpSettings &settings) : settings(settings), easy(curl_easy_init())
+{
+	if (!easy)
+		throw std::bad_alloc();
+	set(CURLOPT_PRIVATE, this);
+	set(CURLOPT_ERRORBUFFER, error.data());
+	set(CURLOPT_NOSIGNAL, 1L);
+	set(CURLOPT_QUICK_EXIT, 1L); // never waits for a name server
+	set(CURLOPT_PROTOCOLS_STR, "http,https");
+	set(CURLOPT_FOLLOWLOCATION, 0L);
+	set(CURLOPT_NETRC, static_cast<long>(CURL_NETRC_IGNORED));
+	set(CURLOPT_PROXY, settings.proxy.reveal().c_str()); // "": none, whatever the environment says
+	set(CURLOPT_NOPROXY, "");
+	set(CURLOPT_USERAGENT, "outbox-relay");
+	set(CURLOPT_WRITEFUNCTION, &HttpRequest::take_response);
+	set(CURLOPT_WRITEDATA, this);
+	set(CURLOPT_OPENSOCKETFUNCTION, &HttpRequest::open_socket);
+	set(CURLOPT_OPENSOCKETDATA, this);
+	set(CURLOPT_TCP_KEEPALIVE, 1L);
+	set(CURLOPT_HTTP_VERSION, static_cast<long>(settings.http2 ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1));
+	set_up_tls();
+	set_up_login();
+}
+
+void
+HttpRequest::set_up_tls()
+{
+	auto set_text = [this](CURLoption option, const std::string &text) {
+		if (!text.empty())
+			set(option, text.c_str());
+	};
+	set(CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
+	set(CURLOPT_SSL_VERIFYPEER, settings.verify ? 1L : 0L);
+	set(CURLOPT_SSL_VERIFYHOST, settings.verify ? 2L : 0L);
+	set_text(CURLOPT_CAINFO, settings.ca_file);
+	set_text(CURLOPT_SSLCERT, settings.client_certificate);
+	set_text(CURLOPT_SSLKEY, settings.client_key);
+	set_text(CURLOPT_KEYPASSWD, settings.client_key_password.reveal());
+}
+
+void
+HttpRequest::set_up_login()
+{
+	if (!settings.bearer_token.empty())
+	{
+		set(CURLOPT_HTTPAUTH, static_cast<long>(CURLAUTH_BEARER));
+		set(CURLOPT_XOAUTH2_BEARER, settings.bearer_token.reveal().c_str());
+	}
+	else if (!settings.username.empty())
+	{
+		set(CURLOPT_HTTPAUTH, static_cast<long>(CURLAUTH_BASIC));
+		set(CURLOPT_USERNAME, settings.username.c_str());
+		set(CURLOPT_PASSWORD, settings.password.reveal().c_str());
+	}
+}
+
+void
+HttpRequest::forget()
+{
+	response.clear();
+	response_size = 0;
+	cut = false;
+	allowed = refused = 0;
+	error.front() = '\0';
+}
+
+void
+HttpRequest::set_times(std::chrono::milliseconds left)
+{
+	left = std::max(left, 1ms);
+	set(CURLOPT_TIMEOUT_MS, static_cast<long>(left.count()));
+	set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(std::min(left, settings.connect_timeout).count()));
+}
+
+void
+HttpRequest::prepare(std::unique_ptr<Delivery> next, Clock::time_point deadline)
+{
+	forget();
+	delivery = std::move(next);
+	set_times(std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()));
+	set(CURLOPT_URL, delivery->to.topic.c_str());
+	// Rather a stream more than a connection more, where TLS tells at once whether there are streams.
+	bool tls = ::strncasecmp(delivery->to.topic.c_str(), "https:", 6) == 0;
+	set(CURLOPT_PIPEWAIT, settings.http2 && tls ? 1L : 0L);
+	set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(delivery->body.size()));
+	set(CURLOPT_POSTFIELDS, delivery->body.c_str());
+	set(CURLOPT_CUSTOMREQUEST, delivery->to.method.empty() ? nullptr : delivery->to.method.c_str());
+	set_headers();
+}
+
+void
+HttpRequest::prepare_probe(const std::string &endpoint, std::function<void(Answer)> then)
+{
+	forget();
+	done = std::move(then);
+	set_times(settings.timeout);
+	set(CURLOPT_URL, endpoint.c_str());
+	set(CURLOPT_CONNECT_ONLY, 1L);
+	set(CURLOPT_FRESH_CONNECT, 1L);
+}
+
+void
+HttpRequest::set_headers()
+{
+	const std::string &id = delivery->message.event_id;
+	int64_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+
+	headers.reset();
+	add_header("Expect", ""); // no wait for 100 Continue
+	add_header("Content-Type", delivery->content_type);
+	add_header("Idempotency-Key", id);
+	add_header("webhook-id", id);
+	add_header("webhook-timestamp", std::to_string(now));
+	if (!settings.signer.empty())
+		add_header("webhook-signature", settings.signer.sign(id, now, delivery->body));
+	for (const auto &[name, value] : settings.headers)
+		add_header(name, value);
+	for (const auto &[name, value] : delivery->headers)
+		// An empty value: libcurl sends the header for a semicolon, and takes it away for a colon.
+		add_header(value.empty() ? name + ";" : name, value);
+	set(CURLOPT_HTTPHEADER, headers.get());
+}
+
+void
+HttpRequest::add_header(const std::string &name, const std::string &value)
+{
+	std::string line = name.ends_with(';') ? name : name + ": " + value;
+	curl_slist *list = curl_slist_append(headers.get(), line.c_str());
+	if (list == nullptr)
+		throw std::bad_alloc();
+	(void)headers.release();
+	headers.reset(list);
+}
+
+size_t
+HttpRequest::take_response(const char *data, size_t size, size_t count, void *self)
+{
+	auto *request = static_cast<HttpRequest *>(self);
+	size_t length = size * count;
+	size_t kept = std::min(length, most_kept - std::min(most_kept, request->response.size()));
+	request->response.append(data, kept);
+	request->response_size += length;
+	request->cut = request->response_size > most_read;
+	return request->cut ? 0 : length;
+}
+
+curl_socket_t
+HttpRequest::open_socket(void *self, curlsocktype, curl_sockaddr *address)
+{
+	auto *request = static_cast<HttpRequest *>(self);
+	const HttpSettings &settings = request->settings;
+	// A proxy is the operator's choice, and resolves the names itself.
+	if (settings.proxy.empty() && !settings.addresses.allows(&address->addr))
+	{
+		request->refused++;
+		return CURL_SOCKET_BAD;
+	}
+	request->allowed++;
+	int fd = ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+	// Nobody else would notice that a connection with many streams leads nowhere any more.
+	unsigned unacknowledged = static_cast<unsigned>(settings.timeout.count());
+	if (fd >= 0)
+		(void)::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged, sizeof unacknowledged);
+	return fd;
+}
+
+long
+HttpRequest::info(CURLINFO what) const
+{
+	long value = 0;
+	curl_easy_getinfo(easy.get(), what, &value);
+	return value;
+}
+
+std::string
+HttpRequest::response_header(const char *name) const
+{
+	curl_header *header = nullptr;
+	if (curl_easy_header(easy.get(), name, 0, CURLH_HEADER, -1, &header) != CURLHE_OK)
+		return {};
+	return std::string(header->value).substr(0, longest_reference);
+}
+
+Answer
+HttpRequest::answer(CURLcode result) const
+{
+	if (result == CURLE_OK && done)
+		return {.accepted = true};
+	if (result == CURLE_OK || (result == CURLE_WRITE_ERROR && cut))
+		return responded();
+	return failed(result);
+}
+
+Answer
+HttpRequest::failed(CURLcode result) const
+{
+	std::string text = error.front() != '\0' ? error.data() : curl_easy_strerror(result);
+	if (result == CURLE_COULDNT_CONNECT && refused > 0 && allowed == 0)
+		return {.code = "ADDRESS_REFUSED", .text = "a private address: " + text};
+	if (result == CURLE_OPERATION_TIMEDOUT)
+	{
+		curl_off_t sent_after = 0;
+		curl_easy_getinfo(easy.get(), CURLINFO_PRETRANSFER_TIME_T, &sent_after);
+		return {.code = sent_after == 0 ? "CONNECT_TIMEOUT" : "TIMEOUT", .text = text};
+	}
+	return {.code = curl_error_code(result), .text = text};
+}
+
+Answer
+HttpRequest::responded() const
+{
+	long status = info(CURLINFO_RESPONSE_CODE);
+	Answer answer{.response_code = std::to_string(status)};
+	answer.accepted = status >= 200 && status <= 299;
+	if (answer.accepted)
+	{
+		answer.reference = response_header(settings.reference_header.c_str());
+		return answer;
+	}
+	answer.code = http_status_code(status);
+	std::string location = status >= 300 && status <= 399 ? response_header("Location") : "";
+	answer.text = location.empty() ? response : "Location: " + location;
+	curl_off_t retry_after = 0;
+	curl_easy_getinfo(easy.get(), CURLINFO_RETRY_AFTER, &retry_after);
+	if (retry_after > 0)
+		answer.retry_after = std::min(std::chrono::seconds(retry_after), longest_retry_after);
+	return answer;
+}
+
+} // namespace relay
