@@ -138,7 +138,7 @@ sub said
 {
 	my ($socket, $bytes) = @_;
 
-	syswrite $socket, $bytes or return "write: $!";
+	defined syswrite $socket, $bytes or return "write: $!";
 	my $size = sysread $socket, my $answer, 100;
 
 	return !defined $size ? "$!" : $size ? $answer : 'end';
