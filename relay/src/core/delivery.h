@@ -20,7 +20,7 @@ struct Destination {
 
 struct Delivery {
 	uint64_t ticket = 0; // names it in the answer; unique within a sink
-	Message message;
+	Message message;     // its payload has moved into the body; which of the two is there, empty, tells what it was
 	Destination to;
 	std::string body, content_type;
 	Headers headers; // complete, without content-type; with traceparent if there is one

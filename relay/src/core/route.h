@@ -29,9 +29,10 @@ struct Route {
 	Match match;
 	std::string sink;
 	Template topic, exchange, method; // empty: the sink's own, or the default (see default_topic)
-	std::optional<Template> key;
+	std::optional<Template> key;      // else partition_key, else aggregate_id, else none
+	Template source;                  // of CloudEvents; empty: outbox/QUEUE
 	Body body = Body::payload;
-	Headers headers;       // more of them, whose values are templates; checked when read
+	std::vector<std::pair<std::string, Template>> headers; // more of them; left out where it has no value
 	bool debezium = false; // names of topic and headers as Debezium's outbox event router has them
 };
 

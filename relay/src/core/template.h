@@ -2,7 +2,8 @@
 //
 // Guarantees: an unknown field, an unclosed brace and an empty alternative are errors of the configuration, found when
 // it is read. {a|b|'text'} is the first that is there and not empty; when none is, the template has no value for this
-// message. {header:NAME} is a header of the message. {{ and }} are braces.
+// message. {header:NAME} is a header of the message. {{ and }} are braces, '' within a quoted text is a quote.
+// In a URL a value cannot leave its place: it is percent-encoded, and . and .. are no values.
 #pragma once
 
 #include "core/message.h"
@@ -13,6 +14,9 @@
 
 namespace relay {
 
+// How values go into the text. `url`: percent-encoded, but for a field at the very beginning, which holds a URL itself.
+enum class Escape { none, url };
+
 class Template {
 public:
 	Template() = default;
@@ -21,7 +25,7 @@ public:
 	[[nodiscard]] bool empty() const { return pieces.empty(); }
 	[[nodiscard]] bool constant() const; // without a field
 	// Nothing if a field has no value.
-	[[nodiscard]] Text apply(const Message &message) const;
+	[[nodiscard]] Text apply(const Message &message, Escape escape = Escape::none) const;
 	[[nodiscard]] const std::string &source() const { return my_source; }
 	bool operator==(const Template &other) const { return my_source == other.my_source; }
 
