@@ -8,6 +8,7 @@
 #include "core/route.h"
 #include "seen/log.h"
 #include "seen/tracing.h"
+#include "sinks/registry.h"
 #include "sinks/sink.h"
 
 #include <chrono>
@@ -51,5 +52,8 @@ struct Config {
 };
 
 Config read_config(const std::string &file);
+
+// Of a text and with these kinds of sinks, for tests.
+Config parse_config(std::string_view text, std::span<const SinkKind> kinds, std::span<const std::string_view> missing);
 
 } // namespace relay

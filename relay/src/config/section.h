@@ -54,15 +54,34 @@ public:
 	std::vector<Section> sections(std::string_view key);
 
 	[[noreturn]] void refuse(std::string_view key, std::string_view problem) const;
-	// Refuses what nobody asked for.
+	// Refuses what nobody asked for; of the root also variables of the environment.
 	void done() const;
+	// Equal if the same values were read, from wherever they came; those of inner sections count.
+	[[nodiscard]] std::string fingerprint() const;
 
 private:
-	const toml::node *find(std::string_view key);
+	struct Found; // a value, of the file or the environment
+	struct Log;   // what was asked for; shared by copies
+
+	Section(const toml::table &table, std::string path, std::shared_ptr<Log> log);
+	Found find(std::string_view key);
+	[[nodiscard]] std::string variable(std::string_view key) const;
+	[[nodiscard]] std::string name(std::string_view key) const;
+	[[nodiscard]] std::shared_ptr<Log> inner_log() const;
+	std::string string_of(std::string_view key, const toml::node &node, bool secret);
+	std::string elsewhere(std::string_view key, const toml::table &place);
+	void note(std::string_view key, std::string_view value);
+	std::vector<std::string> strings(std::string_view key, const Found &found, bool secret);
+	void flatten(std::string_view key, const toml::table &from, const std::string &prefix,
+				 std::map<std::string, std::string> &into);
+	[[noreturn]] void wrong_type(std::string_view key, const Found &found, std::string_view wanted) const;
 
 	const toml::table *table;
 	std::string my_path;
-	std::shared_ptr<std::vector<std::string>> asked; // shared by copies
+	std::shared_ptr<Log> log;
 };
+
+// The words that are like this one, for messages: ", did you mean "timeout"?", or nothing.
+std::string suggestion(std::string_view word, const std::vector<std::string> &words);
 
 } // namespace relay
