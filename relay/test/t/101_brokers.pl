@@ -1,8 +1,8 @@
 # That the ground is firm on which the relay's tests stand: brokers, the proxy, what ends with a test.
 #
-# Proves: each broker starts, takes a message by its own tools, is killed with kill -9, starts again with its data, and gives the
-# message back whole; alarms go off and end; the proxy forwards, holds back, refuses and cuts where it is told to; a test
-# that is killed leaves no process behind.
+# Proves: nothing listens but on loopback; each broker starts, takes a message by its own tools, is killed with kill -9, starts again with its data, and gives the
+# message back whole; alarms go off and end; the proxy forwards, holds back, refuses and cuts where it is told to; the receiver records
+# requests and answers as it is told to, by HTTP/1.1 and HTTP/2; a test that is killed leaves no process behind.
 use strict;
 use warnings;
 use utf8;
@@ -13,12 +13,25 @@ use POSIX ();
 use PostgreSQL::Test::Utils ();
 use Test::More;
 
+# Where a process and its children listen otherwise than on loopback: addresses as the kernel writes them.
+sub open_to_others
+{
+	my ($process) = @_;
+	my %session = map { readlink =~ /^socket:\[(\d+)\]$/ ? ($1 => 1) : () }
+		map { glob "/proc/$_/fd/*" } grep { (eval { slurp("/proc/$_/stat") } // '') =~ /\) \S \d+ \d+ $process->{pid} / } map { m{(\d+)$} } glob '/proc/[0-9]*';
+	my @listening = grep { $_->[3] eq '0A' && $session{ $_->[9] } } map { [ split ' ' ] } map { split /\n/, slurp($_) } '/proc/net/tcp', '/proc/net/tcp6';
+
+	die "$process->{name} does not listen at all" unless @listening;
+	return join ' ', grep { !/^(?:0100007F|0000000000000000FFFF00000100007F|0{31}1):/ } map { $_->[1] } @listening;
+}
+
 # ---------------------------------------------------------------- NATS
 
 my $nats = start_nats();
 
+is(open_to_others($nats), '', 'NATS listens on loopback');
 $nats->stream('EVENTS', subjects => ['events.>']);
-is($nats->publish('events.a', 'grün', headers => { 'Nats-Msg-Id' => 'm1' })->{seq}, 1, 'NATS: a stream takes a message');
+is($nats->publish('events.a', 'grün', headers => { 'Nats-Msg-Id' => 'm1' })->{seq}, 1, '... a stream takes a message');
 ok($nats->publish('events.a', 'grün', headers => { 'Nats-Msg-Id' => 'm1' })->{duplicate}, '... and knows it the second time');
 $nats->kill9;
 ok(!$nats->running, '... is dead');
@@ -37,6 +50,7 @@ is($guarded->stop, 1, '... is stopped');
 
 my $rabbitmq = start_rabbitmq(tls => 1);
 
+is(open_to_others($rabbitmq), '', 'RabbitMQ listens on loopback');
 $rabbitmq->exchange('events', type => 'topic');
 $rabbitmq->queue('all');
 $rabbitmq->bind('all', 'events', '#');
@@ -47,7 +61,7 @@ $rabbitmq->start;
 is_deeply(
 	[ @$message{ 'body', 'exchange', 'routing_key' }, @{ $message->{properties} }{qw(message_id type delivery_mode headers)} ],
 	[ 'grün', 'events', 'order.made', 'm1', 'order', 2, { tenant => 'ä' } ],
-	'RabbitMQ has a message after kill -9');
+	'... has a message after kill -9');
 is($rabbitmq->depth('all'), 1, '... and keeps what was only read');
 is(scalar($rabbitmq->messages('all')), 1, '... until it is taken');
 is($rabbitmq->depth('all'), 0, '... and then not');
@@ -83,13 +97,14 @@ SKIP:
 	}
 	my $kafka = start_kafka();
 
+	is(open_to_others($kafka->node(1)), '', 'Kafka listens on loopback');
 	$kafka->create_topic('events', partitions => 2);
 	$kafka->produce('events', 'grün', key => 'k', headers => { tenant => 'ä' });
 	$kafka->kill9;
 	$kafka->start;
 	my ($record) = $kafka->records('events', count => 1);
 
-	is_deeply([ @$record{qw(topic offset key value headers)} ], [ 'events', 0, 'k', 'grün', { tenant => 'ä' } ], 'Kafka has a record after kill -9');
+	is_deeply([ @$record{qw(topic offset key value headers)} ], [ 'events', 0, 'k', 'grün', { tenant => 'ä' } ], '... has a record after kill -9');
 	is_deeply([ $kafka->console_records('events', count => 1) ], ['grün'], '... and shows it by its own consumer');
 	is($kafka->topic('unknown'), undef, '... makes no topic that was not asked for');
 	$kafka->kill9;
@@ -167,6 +182,67 @@ is($proxy->stats->{up} - $up, 3, '... after so many bytes');
 is($proxy->stats->{open}, 0, '... all connections');
 $echo->kill9;
 ok(!IO::Socket::INET->new("127.0.0.1:$echo->{port}"), 'a server that is killed is gone');
+
+# ---------------------------------------------------------------- the receiver
+
+# What curl says of a request: status and version of HTTP, or its error's number.
+sub curl
+{
+	my ($receiver, $path, @options) = @_;
+	my ($out, $err, $status) = tool([ qw(curl -s -o /dev/null -w), '%{http_code} %{http_version} %{size_download}', '--cacert', test_ca()->{ca}, @options, $receiver->url($path) ],
+		may_fail => 1);
+
+	return $status ? "error $status" : $out;
+}
+
+# The same in the background: its end.
+sub curl_later
+{
+	my (@arguments) = @_;
+	my $pid = open(my $pipe, '-|') // die;
+
+	if (!$pid)
+	{
+		syswrite STDOUT, curl(@arguments);
+		POSIX::_exit(0);
+	}
+	return sub { <$pipe> };
+}
+
+foreach my $tls (0, 1)
+{
+	my $receiver = start_receiver(tls => $tls);
+	my ($http, $name) = $tls ? ('2', 'HTTP/2') : ('1.1', 'HTTP/1.1');
+
+	is(curl($receiver, '/a?b=c', qw(-d x=y -H), 'X-Test: 1'), "200 $http 2", "$name: an answer");
+	my ($request) = $receiver->requests('/a', count => 1);
+
+	is_deeply([ @$request{qw(method path body http concurrent)}, $request->{headers}{'x-test'} ], [ 'POST', '/a?b=c', 'x=y', $http, 1, 1 ], '... and the request');
+	$receiver->answer('/a', { status => 503, headers => { 'Retry-After' => 7 } }, { redirect => $receiver->url('/b') }, { size => 1000000 });
+	is(join(', ', map { curl($receiver, '/a') } 1 .. 4), "503 $http 2, 302 $http 2, 200 $http 1000000, 200 $http 1000000", '... one answer after the other');
+	$receiver->answer('/a', { close => 'before' }, { close => 'middle', size => 100 });
+	is(join(', ', map { curl($receiver, '/a') } 1 .. 2), $tls ? 'error 92, error 92' : 'error 52, error 18', '... broken answers');
+	$receiver->answer('*', { hold => 'head' });
+	my @waiting = map { curl_later($receiver, "/$_") } 1 .. 3;
+
+	$receiver->wait_held(undef, 3);
+	is($receiver->release('/2'), 1, '... is slow');
+	is($waiting[1]->(), "200 $http 2", '... until it is released');
+	$receiver->release;
+	is($waiting[2]->(), "200 $http 2", '... with others');
+	is((sort { $b <=> $a } map { $_->{concurrent} } $receiver->requests)[0], 3, '... knows how many came at once');
+	$receiver->answer('*', { never => 1 });
+	is(curl($receiver, '/never', '-m', '0.2'), 'error 28', '... never answers');
+	$receiver->accept('reset');
+	like(curl($receiver, '/'), qr/^error (?:7|35|52|56)$/, '... resets connections');
+	$receiver->accept('serve');
+	$receiver->answer('*', {});
+	is(curl($receiver, '/'), "200 $http 2", '... and serves again');
+	next unless $tls;
+	is(curl($receiver, '/', '--http1.1'), '200 1.1 2', '... speaks HTTP/1.1 with those who want that');
+	is(curl($receiver, '/', '--cacert', test_ca()->{stranger_ca}), 'error 60', '... is not known to strangers');
+	is(curl(start_receiver(tls => 1, cert => test_ca()->{other_cert}, key => test_ca()->{other_key}), '/'), 'error 60', '... may have the wrong name');
+}
 
 # ---------------------------------------------------------------- what ends with a test
 
