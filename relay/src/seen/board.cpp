@@ -16,30 +16,6 @@ constexpr auto watched_for = 60s;
 // A source reports each second, whatever its poll interval.
 constexpr std::chrono::milliseconds shortest_patience = 3s;
 
-std::string
-problem_of(const SourceState &source)
-{
-	if (!source.connected)
-	{
-		return source.problem.empty() ? "the database is not connected"
-									  : "the database is not connected: " + source.problem;
-	}
-	if (!source.listening)
-	{
-		return "LISTEN does not stand";
-	}
-	if (!source.last_claim)
-	{
-		return "no claim was answered yet";
-	}
-	const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - *source.last_claim);
-	if (age > std::max(3 * source.poll_interval, shortest_patience))
-	{
-		return "the last claim was answered " + std::to_string(age.count() / 1000) + " s ago";
-	}
-	return {};
-}
-
 void
 add_line(std::string &text, const std::string &line)
 {
@@ -47,6 +23,29 @@ add_line(std::string &text, const std::string &line)
 }
 
 } // namespace
+
+std::string
+SourceState::trouble() const
+{
+	if (!connected)
+	{
+		return problem.empty() ? "the database is not connected" : "the database is not connected: " + problem;
+	}
+	if (!listening)
+	{
+		return "LISTEN does not stand";
+	}
+	if (!last_claim)
+	{
+		return "no claim was answered yet";
+	}
+	const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - *last_claim);
+	if (age > std::max(3 * poll_interval, shortest_patience))
+	{
+		return "the last claim was answered " + std::to_string(age.count() / 1000) + " s ago";
+	}
+	return {};
+}
 
 bool
 SinkState::up() const
@@ -120,7 +119,7 @@ Board::ready(std::string &problem) const
 	problem.clear();
 	for (const auto &[name, source] : my_sources)
 	{
-		const auto why = problem_of(source);
+		const auto why = source.trouble();
 		well += why.empty() ? 1 : 0;
 		if (!why.empty())
 		{

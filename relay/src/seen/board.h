@@ -31,6 +31,8 @@ struct SourceState {
 	std::string problem;                            // why it is not connected, or what it may not read
 	std::vector<QueueState> queues;                 // empty if the role may not read outbox.status
 	uint64_t claimed = 0, accepted = 0, failed = 0; // since the start
+	// Why it does not work: not connected, not listening, its last claim too old; empty if it does.
+	[[nodiscard]] std::string trouble() const;
 };
 
 struct SinkError {
