@@ -3,9 +3,12 @@
 #   test_ca()->{...}   paths of PEM files:
 #     ca                           the authority; localhost and 127.0.0.1 are certified by it
 #     cert, key, both              of the servers of a test (both: certificate and key in one file)
-#     other_cert, other_key        the same authority, for other.example: a wrong name
-#     client_cert, client_key      for a client named "relay"
+#     other                        hash of cert, key, both: by the same authority, for other.example: a wrong name
+#     expired                      the same, for localhost, of yesterday
+#     client                       the same, for a client named "relay"
 #     stranger_ca                  another authority, which has certified nothing
+#
+# server_files(TLS): the hash of cert, key, both for what a start_... function got as tls: 1, 'other' or 'expired'.
 #
 # Keys are PKCS #8, which Kafka wants, readable by whoever runs the test only.
 package BrokerTest::CA;
@@ -16,7 +19,7 @@ use warnings;
 use BrokerTest::Base qw(new_folder slurp tool write_file);
 use Exporter 'import';
 
-our @EXPORT_OK = qw(test_ca);
+our @EXPORT_OK = qw(test_ca server_files);
 
 my $ca;
 
@@ -31,27 +34,37 @@ sub authority
 
 sub certificate
 {
-	my ($folder, $name, $names) = @_;
+	my ($folder, $name, $names, $days) = @_;
 
 	write_file("$folder/$name.ext", "subjectAltName=$names\nbasicConstraints=CA:FALSE\n");
 	tool([ qw(openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes), '-subj', "/CN=$name",
 		'-keyout', "$folder/$name.key", '-out', "$folder/$name.csr" ]);
-	tool([ qw(openssl x509 -req -days 2), '-in', "$folder/$name.csr", '-extfile', "$folder/$name.ext",
+	tool([ qw(openssl x509 -req -days), $days // 2, '-in', "$folder/$name.csr", '-extfile', "$folder/$name.ext",
 		'-CA', "$folder/ca.pem", '-CAkey', "$folder/ca.key", '-CAcreateserial', '-out', "$folder/$name.pem" ]);
-	return ("$folder/$name.pem", "$folder/$name.key");
+	return {
+		cert => "$folder/$name.pem", key => "$folder/$name.key",
+		both => write_file("$folder/$name.both", slurp("$folder/$name.key") . slurp("$folder/$name.pem")) };
 }
 
 sub test_ca
 {
 	return $ca if $ca;
 	my $folder = new_folder('ca');
-	my %files = (ca => authority($folder, 'ca'), stranger_ca => authority($folder, 'stranger'));
+	my $local = 'DNS:localhost,IP:127.0.0.1';
+	my $authority = authority($folder, 'ca');
 
-	@files{ 'cert', 'key' } = certificate($folder, 'localhost', 'DNS:localhost,IP:127.0.0.1');
-	@files{ 'other_cert', 'other_key' } = certificate($folder, 'other', 'DNS:other.example');
-	@files{ 'client_cert', 'client_key' } = certificate($folder, 'relay', 'DNS:relay.example');
-	$files{both} = write_file("$folder/both.pem", slurp($files{key}) . slurp($files{cert}));
-	return $ca = \%files;
+	$ca = {
+		ca => $authority, stranger_ca => authority($folder, 'stranger'), %{ certificate($folder, 'localhost', $local) },
+		other => certificate($folder, 'other', 'DNS:other.example'),
+		expired => certificate($folder, 'expired', $local, -1), client => certificate($folder, 'relay', 'DNS:relay.example') };
+	return $ca;
+}
+
+sub server_files
+{
+	my ($tls) = @_;
+
+	return $tls eq '1' ? test_ca() : test_ca()->{$tls} // die "no certificate $tls";
 }
 
 1;

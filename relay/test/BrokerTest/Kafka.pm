@@ -3,7 +3,7 @@
 # start_kafka(OPTION => VALUE, ...):
 #   nodes          1 or 3
 #   auto_create    true: topics come into being when they are used. Default: not
-#   tls            true: clients speak TLS, to certificates of test_ca
+#   tls            1: clients speak TLS; 'other', 'expired': to such a certificate of test_ca
 #   user, password clients log in by SASL PLAIN
 #   proxy          true: clients are led through a proxy for each node: $kafka->node(1)->proxy
 #   config         a hash of settings of the brokers that come after ours
@@ -32,7 +32,7 @@ use strict;
 use warnings;
 
 use BrokerTest::Base qw($here new_folder free_port wait_for write_file from_json json_lines tool slurp);
-use BrokerTest::CA 'test_ca';
+use BrokerTest::CA qw(test_ca server_files);
 use BrokerTest::Process;
 use BrokerTest::Proxy;
 
@@ -114,7 +114,7 @@ sub properties
 
 	if ($options->{tls})
 	{
-		@settings{ 'ssl.keystore.type', 'ssl.keystore.location' } = ('PEM', test_ca()->{both});
+		@settings{ 'ssl.keystore.type', 'ssl.keystore.location' } = ('PEM', server_files($options->{tls})->{both});
 	}
 	if ($options->{user})
 	{

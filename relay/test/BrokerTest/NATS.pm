@@ -1,7 +1,7 @@
 # NATS with JetStream for tests.
 #
 # start_nats(OPTION => VALUE, ...):
-#   tls              true: clients must speak TLS, to certificates of test_ca
+#   tls              1: clients must speak TLS; 'other', 'expired': to such a certificate of test_ca
 #   user, password   or token: what clients log in with
 #   config           lines of the configuration that come after ours
 #
@@ -20,7 +20,7 @@ use strict;
 use warnings;
 
 use BrokerTest::Base qw(new_folder free_port wait_for write_file python_tool);
-use BrokerTest::CA 'test_ca';
+use BrokerTest::CA qw(test_ca server_files);
 use BrokerTest::Process;
 
 our @ISA = ('BrokerTest::Process');
@@ -39,9 +39,9 @@ END
 
 	if ($options{tls})
 	{
-		my $ca = test_ca();
+		my $files = server_files($options{tls});
 
-		$conf .= qq(tls { cert_file: "$ca->{cert}", key_file: "$ca->{key}", ca_file: "$ca->{ca}", timeout: 10 }\n);
+		$conf .= qq(tls { cert_file: "$files->{cert}", key_file: "$files->{key}", timeout: 10 }\n);
 	}
 	$conf .= qq(authorization { user: "$options{user}", password: "$options{password}" }\n) if $options{user};
 	$conf .= qq(authorization { token: "$options{token}" }\n) if $options{token};

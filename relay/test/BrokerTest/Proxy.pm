@@ -1,6 +1,7 @@
 # A TCP proxy that breaks connections when it is told to, in front of any broker or PostgreSQL.
 #
-# start_proxy(to => [HOST, PORT] | PATH of a Unix socket | port => PORT on loopback):
+# start_proxy(port => PORT on loopback), start_proxy(to => [HOST, PORT]), start_proxy(to => PATH of a Unix socket):
+# of a PostgreSQL node that is to => $node->host . '/.s.PGSQL.' . $node->port
 #
 #   port                         where it listens, on loopback
 #   to(HOST, PORT), to(PATH)     where connections go from now on

@@ -1,7 +1,7 @@
 # RabbitMQ for tests, with an epmd of its own.
 #
 # start_rabbitmq(OPTION => VALUE, ...):
-#   tls          true: a second port speaks TLS, to certificates of test_ca
+#   tls          1: a second port speaks TLS; 'other', 'expired': to such a certificate of test_ca
 #   user, password   instead of relay, secret
 #   config       lines of rabbitmq.conf that come after ours
 #
@@ -25,7 +25,7 @@ use strict;
 use warnings;
 
 use BrokerTest::Base qw(new_folder free_port wait_for write_file tool python_tool);
-use BrokerTest::CA 'test_ca';
+use BrokerTest::CA qw(test_ca server_files);
 use BrokerTest::Process;
 
 our @ISA = ('BrokerTest::Process');
@@ -66,13 +66,13 @@ END
 
 	if ($options{tls})
 	{
-		my $ca = test_ca();
+		my ($ca, $files) = (test_ca()->{ca}, server_files($options{tls}));
 
 		$conf .= <<"END";
 listeners.ssl.local = 127.0.0.1:$self{tls_port}
-ssl_options.cacertfile = $ca->{ca}
-ssl_options.certfile = $ca->{cert}
-ssl_options.keyfile = $ca->{key}
+ssl_options.cacertfile = $ca
+ssl_options.certfile = $files->{cert}
+ssl_options.keyfile = $files->{key}
 ssl_options.verify = verify_none
 ssl_options.fail_if_no_peer_cert = false
 END

@@ -1,8 +1,7 @@
 # An HTTP receiver that records what it is sent, and is as slow, wrong or broken as a test wants it.
 #
 # start_receiver(OPTION => VALUE, ...):
-#   tls        true: HTTPS, HTTP/2 for clients that ask for it (ALPN); with a certificate of test_ca
-#   cert, key  another one than that for localhost
+#   tls        1: HTTPS, HTTP/2 for clients that ask for it (ALPN); 'other', 'expired': with such a certificate of test_ca
 #   http2      false (with tls): HTTP/1.1 only
 #
 #   port, url(PATH)              http://127.0.0.1:PORT/PATH, or https://localhost:PORT/PATH
@@ -32,7 +31,7 @@ use strict;
 use warnings;
 
 use BrokerTest::Base qw($here free_port json_lines new_folder slurp wait_for);
-use BrokerTest::CA 'test_ca';
+use BrokerTest::CA 'server_files';
 use BrokerTest::Control;
 
 our @ISA = ('BrokerTest::Control');
@@ -41,7 +40,7 @@ sub new
 {
 	my ($class, %options) = @_;
 	my $port = free_port();
-	my @tls = $options{tls} ? ($options{cert} // test_ca()->{cert}, $options{key} // test_ca()->{key}, $options{http2} // 1 ? 'h2' : 'http/1.1') : ();
+	my @tls = $options{tls} ? (@{ server_files($options{tls}) }{ 'cert', 'key' }, $options{http2} // 1 ? 'h2' : 'http/1.1') : ();
 
 	return $class->SUPER::new(
 		name => 'receiver', folder => new_folder('receiver'), listens => $port, tls => scalar @tls,

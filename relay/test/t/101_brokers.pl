@@ -180,6 +180,9 @@ $proxy->cut_after(3);
 is(said($other, "seven\n"), 'Connection reset by peer', '... cuts in the middle');
 is($proxy->stats->{up} - $up, 3, '... after so many bytes');
 is($proxy->stats->{open}, 0, '... all connections');
+# Its own control socket, since that is a Unix one as PostgreSQL has.
+$proxy->to("$proxy->{folder}/control");
+like(said(client(), qq({"do": "stats"}\n)), qr/"accepted": 3/, '... leads to a Unix socket, too');
 $echo->kill9;
 ok(!IO::Socket::INET->new("127.0.0.1:$echo->{port}"), 'a server that is killed is gone');
 
@@ -234,14 +237,14 @@ foreach my $tls (0, 1)
 	$receiver->answer('*', { never => 1 });
 	is(curl($receiver, '/never', '-m', '0.2'), 'error 28', '... never answers');
 	$receiver->accept('reset');
-	like(curl($receiver, '/'), qr/^error (?:7|35|52|56)$/, '... resets connections');
+	like(curl($receiver, '/'), qr/^error (?:7|16|35|52|55|56)$/, '... resets connections');
 	$receiver->accept('serve');
 	$receiver->answer('*', {});
 	is(curl($receiver, '/'), "200 $http 2", '... and serves again');
 	next unless $tls;
 	is(curl($receiver, '/', '--http1.1'), '200 1.1 2', '... speaks HTTP/1.1 with those who want that');
 	is(curl($receiver, '/', '--cacert', test_ca()->{stranger_ca}), 'error 60', '... is not known to strangers');
-	is(curl(start_receiver(tls => 1, cert => test_ca()->{other_cert}, key => test_ca()->{other_key}), '/'), 'error 60', '... may have the wrong name');
+	is(curl(start_receiver(tls => $_), '/'), 'error 60', "... has a wrong certificate: $_") foreach 'other', 'expired';
 }
 
 # ---------------------------------------------------------------- what ends with a test
