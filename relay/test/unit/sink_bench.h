@@ -1,0 +1,106 @@
+// A sink on the bench: made of TOML, given deliveries, its answers kept.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "message.h"
+#include "sinks/registry.h"
+
+namespace relay::test {
+
+class SinkBench final : public Answers {
+public:
+	SinkBench(const SinkKind &kind, const std::string &toml,
+			  std::chrono::milliseconds timeout = std::chrono::minutes(10))
+		: table(toml::parse(toml))
+	{
+		Section section(table, "sink.test");
+		SinkSettings settings = kind.defaults;
+		settings.name = "test";
+		settings.type = kind.type;
+		settings.timeout = timeout;
+		my_sink = kind.read(section, settings)();
+		section.done();
+		my_sink->start(*this);
+	}
+
+	Sink &sink() { return *my_sink; }
+	void stop() { my_sink.reset(); }
+
+	static std::unique_ptr<Delivery> delivery(const std::string &topic, const std::string &body = "{}",
+											  const std::string &type = "application/json")
+	{
+		auto result = std::make_unique<Delivery>();
+		result->message = message();
+		result->to.topic = topic;
+		result->body = body;
+		result->content_type = type;
+		return result;
+	}
+
+	// The ticket.
+	uint64_t deliver(std::unique_ptr<Delivery> delivery)
+	{
+		uint64_t ticket = delivery->ticket = ++last;
+		std::vector<std::unique_ptr<Delivery>> one;
+		one.push_back(std::move(delivery));
+		my_sink->deliver(std::move(one));
+		return ticket;
+	}
+	uint64_t deliver(const std::string &topic, const std::string &body = "{}")
+	{
+		return deliver(delivery(topic, body));
+	}
+
+	// Waits for it.
+	Answer answer_to(uint64_t ticket)
+	{
+		std::unique_lock lock(mutex);
+		changed.wait(lock, [&] { return answers.contains(ticket); });
+		return answers[ticket];
+	}
+	Answer send(const std::string &topic) { return answer_to(deliver(topic)); }
+
+	Answer probe(const std::string &endpoint)
+	{
+		uint64_t ticket = ++last;
+		my_sink->probe(endpoint, [this, ticket](Answer given) { answer(ticket, std::move(given)); });
+		return answer_to(ticket);
+	}
+
+	// More than one answer to a delivery.
+	bool answered_twice()
+	{
+		std::lock_guard lock(mutex);
+		return twice;
+	}
+	bool answered(uint64_t ticket)
+	{
+		std::lock_guard lock(mutex);
+		return answers.contains(ticket);
+	}
+
+	void answer(uint64_t ticket, Answer given) override
+	{
+		std::lock_guard lock(mutex);
+		twice = twice || answers.contains(ticket);
+		answers[ticket] = std::move(given);
+		changed.notify_all();
+	}
+	void blocked(bool) override {}
+
+private:
+	toml::table table;
+	std::mutex mutex;
+	std::condition_variable changed;
+	std::map<uint64_t, Answer> answers;
+	bool twice = false;
+	uint64_t last = 0;
+	std::unique_ptr<Sink> my_sink; // ends first
+};
+
+} // namespace relay::test
