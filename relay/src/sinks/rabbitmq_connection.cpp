@@ -3,7 +3,6 @@
 
 #include "sinks/rabbitmq_codes.h"
 
-#include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <poll.h>
@@ -207,10 +206,7 @@ Connection::connect(const Settings &settings, const Host &host)
 	timeval timeout = timeval_of(settings.connect_timeout);
 	amqp_set_handshake_timeout(state, &timeout);
 	amqp_set_rpc_timeout(state, &timeout);
-	errno = 0;
 	status = amqp_socket_open_noblock(socket, host.name.c_str(), host.port, &timeout);
-	if (status == AMQP_STATUS_SOCKET_ERROR && errno != 0)
-		return Failure{code_of(status), {}, std::strerror(errno)};
 	if (status != AMQP_STATUS_OK)
 		return failure_of(status, "connect");
 	descriptor = ::fcntl(amqp_get_sockfd(state), F_DUPFD_CLOEXEC, 0);
