@@ -8,12 +8,13 @@
 // Shape: rabbitmq-c is not safe for threads, so one thread owns the connection: it takes what deliver() has left for
 // it, publishes (rabbitmq_publisher.h), reads confirms, sends heartbeats and connects again. Only the write of a large
 // message may hold it up, when the broker does not read; deliver() notices that, and tells of it as blocked too.
+#include "seen/log.h"
 #include "sinks/kinds.h"
 #include "sinks/rabbitmq_codes.h"
 #include "sinks/rabbitmq_publisher.h"
-#include "seen/log.h"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <poll.h>
 #include <random>
@@ -165,13 +166,6 @@ RabbitmqSink::objection(const Delivery &delivery) const
 		return "the routing key is longer than 255 bytes";
 	if (delivery.to.exchange.size() > shortstr_max)
 		return "the name of the exchange is longer than 255 bytes";
-	for (const auto &[key, value] : delivery.headers)
-	{
-		if (key.size() > shortstr_max)
-			return "the name of a header is longer than 255 bytes";
-		if (key == "CC" || key == "BCC")
-			return "the headers CC and BCC are RabbitMQ's own";
-	}
 	if (header_size(delivery) > frame_default)
 		return "the headers do not fit into a frame";
 	return {};
