@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <climits>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include <libpq-fe.h>
 #include <unistd.h>
@@ -305,15 +303,13 @@ parse_config(std::string_view text, std::span<const SinkKind> kinds, std::span<c
 Config
 read_config(const std::string &file)
 {
-	std::ifstream stream(file, std::ios::binary);
-	std::ostringstream text;
+	const auto text = contents_of(file);
 
-	text << stream.rdbuf();
-	if (!stream.is_open() || text.bad())
+	if (!text)
 		throw ConfigError("cannot read \"" + file + "\"");
 	try
 	{
-		return parse_config(text.str(), sink_kinds(), missing_kinds());
+		return parse_config(*text, sink_kinds(), missing_kinds());
 	}
 	catch (const ConfigError &error)
 	{

@@ -221,12 +221,10 @@ Section::elsewhere(std::string_view key, const toml::table &place)
 	}
 	if (!file)
 		refuse(key, "must name env or file by a string");
-	std::ifstream stream(*file, std::ios::binary);
-	std::ostringstream contents;
-	contents << stream.rdbuf();
-	if (!stream.is_open() || contents.bad())
+	auto contents = contents_of(*file);
+	if (!contents)
 		refuse(key, "is in the file " + quote(*file) + ", which cannot be read");
-	std::string text = std::move(contents).str();
+	std::string text = std::move(*contents);
 	if (text.ends_with('\n'))
 		text.pop_back();
 	return text;
@@ -533,6 +531,20 @@ Section::fingerprint() const
 		for (const int shift : {4, 0})
 			result += "0123456789abcdef"[digest[i] >> shift & 15];
 	return result;
+}
+
+std::optional<std::string>
+contents_of(const std::string &file)
+{
+	std::ifstream stream(file, std::ios::binary);
+	std::ostringstream contents;
+
+	stream.peek(); // of a folder this fails
+	if (!stream.is_open() || stream.bad())
+		return {};
+	if (!stream.eof())
+		contents << stream.rdbuf();
+	return std::move(contents).str();
 }
 
 std::string

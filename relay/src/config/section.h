@@ -81,6 +81,9 @@ private:
 	std::shared_ptr<Log> log;
 };
 
+// Nothing if it cannot be read.
+std::optional<std::string> contents_of(const std::string &file);
+
 // The words that are like this one, for messages: ", did you mean "timeout"?", or nothing.
 std::string suggestion(std::string_view word, const std::vector<std::string> &words);
 
