@@ -248,17 +248,20 @@ sub heard
 	return wantarray ? @others : join ' ', sort map { $_->[0] } @others;
 }
 
-# Table => number of rows and a checksum over them, for each table and view of the schema.
+# Table => number of rows and a checksum over them, for each table and view of the schema. Options:
+# also (another table, if it is there), rows (gives the condition on those of a table that count).
 sub checksums
 {
-	my ($node, $database) = @_;
-	my $tables = $node->safe_psql($database, q{
+	my ($node, $database, %options) = @_;
+	my $also = $options{also} // '';
+	my $rows = $options{rows} || sub { return 'true' };
+	my $tables = $node->safe_psql($database, qq{
 		SELECT c.oid::regclass FROM pg_class c
 		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'p')
-			OR c.oid IN ('outbox.sequences'::regclass, 'outbox.dead_letters'::regclass)
+			OR c.oid IN ('outbox.sequences'::regclass, 'outbox.dead_letters'::regclass, to_regclass(nullif('$also', '')))
 		ORDER BY 1::text});
 	my $sql = join "\nUNION ALL ", map {
-		"SELECT '$_', count(*), md5(coalesce(string_agg(t::text, E'\\n' ORDER BY t::text COLLATE \"C\"), '')) FROM $_ t"
+		"SELECT '$_', count(*), md5(coalesce(string_agg(t::text, E'\\n' ORDER BY t::text COLLATE \"C\"), '')) FROM $_ t WHERE ${\ $rows->($_)}"
 	} split /\n/, $tables;
 	my %sums = map { my ($name, @rest) = split /\|/; $name => "@rest" }
 		split /\n/, $node->safe_psql($database, $sql);
@@ -316,7 +319,7 @@ sub membership
 				concat(reloptions::text, CASE relkind WHEN 'v' THEN md5(pg_get_viewdef(oid)) END) AS rest FROM pg_class
 			-- A body that was parsed anew names columns that it did not name before.
 			UNION ALL SELECT 'pg_proc'::regclass, oid, proowner, proacl, md5(regexp_replace(pg_get_functiondef(oid), ' AS text\\M', '', 'g')) FROM pg_proc
-			WHERE prokind IN ('f', 'p')
+			WHERE prokind IN ('f', 'p') AND oid IN (SELECT objid FROM member)
 			UNION ALL SELECT 'pg_namespace'::regclass, oid, nspowner, nspacl, '' FROM pg_namespace
 			UNION ALL SELECT 'pg_type'::regclass, oid, typowner, typacl,
 				coalesce((SELECT string_agg(enumlabel, ' ' ORDER BY enumsortorder) FROM pg_enum WHERE enumtypid = pg_type.oid), '') FROM pg_type
