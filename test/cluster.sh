@@ -179,9 +179,10 @@ cluster_kafka() {
 		new=$(mktemp -d "$cache/kafka.XXXXXX")
 		cp "$source/pom.xml" "$new"
 		cluster_say 'fetching Kafka from Maven Central'
-		if ! timeout 600 mvn -B -q -f "$new/pom.xml" "-Dmaven.repo.local=$new/repository" dependency:copy-dependencies \
-			"-DoutputDirectory=$new/jars" -DincludeScope=runtime </dev/null >"$new/log" 2>&1; then
-			tail -n 5 "$new/log" >&2
+		if ! timeout 600 mvn -B -q -f "$new/pom.xml" "-Dmaven.repo.local=$new/repository" \
+			org.apache.maven.plugins:maven-dependency-plugin:copy-dependencies "-DoutputDirectory=$new/jars" \
+			-DincludeScope=runtime </dev/null >"$new/log" 2>&1; then
+			grep -m 2 ERROR "$new/log" >&2 || :
 			export OUTBOX_KAFKA_MISSING='Kafka cannot be had from Maven Central'
 			rm -rf "$new"
 			return
