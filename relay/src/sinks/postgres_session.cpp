@@ -1,0 +1,230 @@
+#include "sinks/postgres_session.h"
+
+#include "sinks/postgres_codes.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <poll.h>
+#include <string_view>
+
+namespace relay::postgres {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+using Options = std::unique_ptr<PQconninfoOption, void (*)(PQconninfoOption *)>;
+
+Options
+parse(const std::string &dsn, std::string *problem)
+{
+	char *text = nullptr;
+	Options options(PQconninfoParse(dsn.c_str(), &text), PQconninfoFree);
+	if (text && problem)
+		*problem = text;
+	PQfreemem(text);
+	return options;
+}
+
+std::string_view
+value_of(const Options &options, std::string_view keyword)
+{
+	for (const PQconninfoOption *one = options.get(); one && one->keyword; one++)
+		if (one->keyword == keyword && one->val)
+			return one->val;
+	return {};
+}
+
+bool
+is_set(const Options &options, std::string_view keyword, const char *variable)
+{
+	return !value_of(options, keyword).empty() || getenv(variable);
+}
+
+bool
+is_local(std::string_view host)
+{
+	return host.empty() || host[0] == '/' || host[0] == '@' || host == "localhost" || host == "::1" ||
+		   host.starts_with("127.");
+}
+
+// Of several hosts each.
+bool
+all_local(std::string_view hosts)
+{
+	for (size_t begin = 0; begin <= hosts.size();)
+	{
+		size_t end = std::min(hosts.find(',', begin), hosts.size());
+		if (!is_local(hosts.substr(begin, end - begin)))
+			return false;
+		begin = end + 1;
+	}
+	return true;
+}
+
+std::string_view
+hosts_of(const Options &options)
+{
+	std::string_view addresses = value_of(options, "hostaddr"), hosts = value_of(options, "host");
+	const char *variable = getenv("PGHOST");
+	return !addresses.empty() ? addresses : !hosts.empty() || !variable ? hosts : variable;
+}
+
+// They come before the connection string, so that it may change them.
+std::vector<std::pair<const char *, std::string>>
+defaults(const Secret &dsn)
+{
+	std::vector<std::pair<const char *, std::string>> values = {{"keepalives_idle", "10"},
+																{"keepalives_interval", "5"},
+																{"keepalives_count", "3"},
+																{"tcp_user_timeout", "25000"}};
+	Options options = parse(dsn.reveal(), nullptr);
+	bool chosen = is_set(options, "sslmode", "PGSSLMODE") || is_set(options, "service", "PGSERVICE");
+	if (!chosen && !all_local(hosts_of(options)))
+	{
+		values.emplace_back("sslmode", "verify-full");
+		if (!is_set(options, "sslrootcert", "PGSSLROOTCERT"))
+			// Older than 16, libpq does not know the system's authorities by name.
+			values.emplace_back("sslrootcert",
+								PQlibVersion() >= 160000 ? "system" : "/etc/ssl/certs/ca-certificates.crt");
+	}
+	return values;
+}
+
+std::string
+trimmed(std::string text)
+{
+	text.erase(text.find_last_not_of(" \n") + 1);
+	return text;
+}
+
+} // namespace
+
+std::optional<std::string>
+problem_of(const Secret &dsn)
+{
+	std::string problem = "cannot be parsed";
+	Options options = parse(dsn.reveal(), &problem);
+	if (!options)
+		return trimmed(problem);
+	for (const char *keyword : {"password", "sslpassword"})
+		Secret(std::string(value_of(options, keyword)));
+	return {};
+}
+
+std::optional<Failure>
+Session::connect(Clock::time_point deadline)
+{
+	std::vector<const char *> names, values;
+	auto before = defaults(dsn);
+	auto add = [&](const char *name, const std::string &value) {
+		names.push_back(name);
+		values.push_back(value.c_str());
+	};
+	for (const auto &[name, value] : before)
+		add(name, value);
+	add("fallback_application_name", application);
+	add("dbname", dsn.reveal());
+	const std::string encoding = "UTF8";
+	add("client_encoding", encoding);
+	names.push_back(nullptr);
+	values.push_back(nullptr);
+
+	connection.reset(PQconnectStartParams(names.data(), values.data(), 1));
+	PostgresPollingStatusType status = PGRES_POLLING_WRITING;
+	while (PQstatus(connection.get()) != CONNECTION_BAD && status != PGRES_POLLING_OK && status != PGRES_POLLING_FAILED)
+	{
+		if (wait(status == PGRES_POLLING_READING ? POLLIN : POLLOUT, deadline) == Waited::late)
+		{
+			close();
+			return Failure{"POSTGRES_CONNECTION_FAILED", "", "the server does not answer"};
+		}
+		status = PQconnectPoll(connection.get());
+	}
+	if (PQstatus(connection.get()) != CONNECTION_OK)
+		return lost("POSTGRES_CONNECTION_FAILED");
+	return {};
+}
+
+bool
+Session::connected()
+{
+	if (!connection)
+		return false;
+	// Twice: the first takes what came, the second sees the end after it.
+	bool well = PQconsumeInput(connection.get()) == 1 && PQconsumeInput(connection.get()) == 1 &&
+				PQstatus(connection.get()) == CONNECTION_OK;
+	// Nothing is running, so what comes now is the server's farewell.
+	if (!well || (PQisBusy(connection.get()) == 0 && Result(PQgetResult(connection.get()), PQclear)))
+		close();
+	return connection != nullptr;
+}
+
+Result
+Session::run(const std::string &statement, const Parameters &parameters, Clock::time_point deadline,
+			 std::optional<Failure> &failure)
+{
+	std::vector<const char *> values;
+	for (const auto &parameter : parameters)
+		values.push_back(parameter ? parameter->c_str() : nullptr);
+	Result last(nullptr, PQclear);
+	if (PQsendQueryParams(connection.get(), statement.c_str(), static_cast<int>(values.size()), nullptr, values.data(),
+						  nullptr, nullptr, 0) != 1)
+	{
+		failure = lost("POSTGRES_CONNECTION_LOST");
+		return last;
+	}
+	for (;;)
+	{
+		if (PQisBusy(connection.get()) == 0)
+		{
+			Result next(PQgetResult(connection.get()), PQclear);
+			if (!next)
+				break;
+			last = std::move(next);
+			continue;
+		}
+		if (wait(POLLIN, deadline) == Waited::late)
+		{
+			close();
+			failure = Failure{"POSTGRES_TIMEOUT", "", "the function has not returned in time"};
+			return {nullptr, PQclear};
+		}
+		if (PQconsumeInput(connection.get()) != 1 && PQstatus(connection.get()) != CONNECTION_BAD)
+			break;
+	}
+	ExecStatusType status = PQresultStatus(last.get());
+	if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK)
+		return last;
+	const char *sqlstate = PQresultErrorField(last.get(), PG_DIAG_SQLSTATE);
+	if (sqlstate)
+		failure = Failure{code_of(sqlstate), sqlstate, trimmed(PQresultErrorMessage(last.get()))};
+	if (PQstatus(connection.get()) != CONNECTION_OK || !sqlstate)
+	{
+		Failure broken = lost("POSTGRES_CONNECTION_LOST");
+		failure = failure ? *failure : broken;
+	}
+	return {nullptr, PQclear};
+}
+
+// In slices, so that the end of the sink is seen.
+Session::Waited
+Session::wait(short events, Clock::time_point deadline)
+{
+	pollfd one{PQsocket(connection.get()), events, 0};
+	while (!closing && Clock::now() < deadline)
+		if (poll(&one, 1, 100) > 0)
+			return Waited::ready;
+	return Waited::late;
+}
+
+Failure
+Session::lost(const char *code)
+{
+	Failure failure{code, "", trimmed(PQerrorMessage(connection.get()))};
+	close();
+	return failure;
+}
+
+} // namespace relay::postgres
