@@ -92,9 +92,7 @@ KafkaError
 away(KafkaError error)
 {
 	if (error.error == RD_KAFKA_RESP_ERR__TRANSPORT)
-	{
 		error.error = RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN;
-	}
 	return error;
 }
 
@@ -106,9 +104,7 @@ Kafka::~Kafka()
 		woken.notify_all();
 	}
 	if (keeper.joinable())
-	{
 		keeper.join();
-	}
 	decltype(producers) last;
 	decltype(ended) before;
 	std::lock_guard lock(mutex);
@@ -127,9 +123,7 @@ void
 Kafka::deliver(std::vector<std::unique_ptr<Delivery>> deliveries)
 {
 	for (auto &delivery : deliveries)
-	{
 		send(std::move(delivery), together);
-	}
 }
 
 void
@@ -165,18 +159,12 @@ Kafka::producer(Company company)
 {
 	std::lock_guard lock(mutex);
 	if (closing)
-	{
 		throw std::runtime_error("the relay ends");
-	}
 	Producer &current = producers[company];
 	if (current && current->ended())
-	{
 		ended.push_back(std::move(current)); // the keeper destroys it, which takes time
-	}
 	if (!current)
-	{
 		current = make(company);
-	}
 	return current;
 }
 
@@ -185,9 +173,7 @@ Kafka::make(Company company)
 {
 	KafkaProperties all = properties;
 	if (company == alone)
-	{
 		all.emplace_back("batch.num.messages", "1");
-	}
 	KafkaProducer::Events events;
 	events.reported = [this, company](KafkaReport report) { reported(std::move(report), company); };
 	events.doubted = [this] {
@@ -202,9 +188,7 @@ void
 Kafka::reported(KafkaReport report, Company company)
 {
 	if (closing)
-	{
 		return;
-	}
 	if (!report.error)
 	{
 		Answer accepted;
@@ -213,22 +197,16 @@ Kafka::reported(KafkaReport report, Company company)
 		answers->answer(report.delivery->ticket, std::move(accepted));
 	}
 	else if (company == together && kafka_fault(report.error->error) == Fault::message)
-	{
 		send(std::move(report.delivery), alone);
-	}
 	else
-	{
 		answer(*report.delivery, *report.error);
-	}
 }
 
 void
 Kafka::answer(const Delivery &delivery, const KafkaError &error)
 {
 	if (!closing)
-	{
 		answers->answer(delivery.ticket, failure(error));
-	}
 }
 
 void
@@ -256,9 +234,7 @@ Kafka::keep()
 		for (const Producer &producer : all)
 		{
 			if (!closing && producer && producer->doubtful(patience))
-			{
 				check(producer);
-			}
 		}
 		if (!asked.empty())
 		{
@@ -266,9 +242,7 @@ Kafka::keep()
 			for (const Probe &probe : asked)
 			{
 				if (!closing)
-				{
 					probe.done(answer);
-				}
 			}
 		}
 		all = {};
@@ -292,9 +266,7 @@ Kafka::check(const Producer &producer)
 {
 	auto error = reach(*producer, std::clamp<milliseconds>(settings.timeout / 6, 100ms, 5s));
 	if (error && !closing)
-	{
 		producer->end(*error);
-	}
 }
 
 Answer
@@ -304,9 +276,7 @@ Kafka::try_to_reach()
 	{
 		auto error = reach(*producer(together), std::min<milliseconds>(settings.timeout / 2, 10s));
 		if (error)
-		{
 			return failure(*error);
-		}
 	}
 	catch (const std::runtime_error &problem)
 	{
@@ -327,9 +297,7 @@ Kafka::reach(KafkaProducer &producer, milliseconds within)
 		auto slice = KafkaProducer::Clock::now();
 		auto error = producer.ask(std::min<milliseconds>(within, 500ms));
 		if (!error)
-		{
 			return {};
-		}
 		auto trouble = producer.trouble(begin);
 		bool hopeless = producer.all_down() && trouble && trouble->error != RD_KAFKA_RESP_ERR__TRANSPORT &&
 						kafka_fault(trouble->error) == Fault::sink;
@@ -349,13 +317,9 @@ Kafka::objection(const Delivery &delivery) const
 	const std::string &topic = delivery.to.topic;
 	auto legal = [](unsigned char c) { return isalnum(c) || c == '.' || c == '_' || c == '-'; };
 	if (topic.empty() || topic.size() > 249)
-	{
 		return "a topic's name has 1 to 249 characters, not " + std::to_string(topic.size());
-	}
 	if (topic == "." || topic == ".." || !std::all_of(topic.begin(), topic.end(), legal))
-	{
 		return "illegal name of a topic: letters, digits, dot, underscore and hyphen are legal, . and .. are not";
-	}
 	return {};
 }
 
@@ -400,9 +364,7 @@ read(Section &section, const SinkSettings &settings)
 		for (const auto &[known, instead] : reserved)
 		{
 			if (name == known)
-			{
 				section.refuse("properties", name + " is not for properties: " + std::string(instead));
-			}
 		}
 		properties.emplace_back(name, value);
 	}

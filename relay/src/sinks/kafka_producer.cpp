@@ -20,9 +20,7 @@ set(rd_kafka_conf_t *conf, const std::string &name, const std::string &value)
 {
 	std::array<char, 512> problem{};
 	if (rd_kafka_conf_set(conf, name.c_str(), value.c_str(), problem.data(), problem.size()) != RD_KAFKA_CONF_OK)
-	{
 		throw KafkaPropertyError(name, problem.data());
-	}
 }
 
 Conf
@@ -30,9 +28,7 @@ make_conf(const KafkaProperties &properties)
 {
 	Conf conf(rd_kafka_conf_new(), rd_kafka_conf_destroy);
 	for (const auto &[name, value] : properties)
-	{
 		set(conf.get(), name, value);
-	}
 	set(conf.get(), "log.queue", "true");
 	rd_kafka_conf_set_events(conf.get(), RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_LOG);
 	return conf;
@@ -45,9 +41,7 @@ make_kafka(const KafkaProperties &properties)
 	Conf conf = make_conf(properties);
 	rd_kafka_t *kafka = rd_kafka_new(RD_KAFKA_PRODUCER, conf.get(), problem.data(), problem.size());
 	if (!kafka)
-	{
 		throw std::runtime_error(problem.data());
-	}
 	conf.release(); // it is the producer's now
 	return kafka;
 }
@@ -79,17 +73,11 @@ parts_of(Delivery &delivery)
 	add(RD_KAFKA_VTYPE_OPAQUE).ptr = &delivery;
 	add_memory(RD_KAFKA_VTYPE_VALUE, delivery.body); // without RD_KAFKA_MSG_F_COPY
 	if (delivery.to.key)
-	{
 		add_memory(RD_KAFKA_VTYPE_KEY, *delivery.to.key);
-	}
 	for (auto &[name, value] : delivery.headers)
-	{
 		add_header(name.c_str(), value);
-	}
 	if (!delivery.content_type.empty())
-	{
 		add_header("content-type", delivery.content_type);
-	}
 	return parts;
 }
 
@@ -118,9 +106,7 @@ check_kafka_properties(const KafkaProperties &properties)
 	for (auto [name, value] : properties)
 	{
 		if (name == "bootstrap.servers" || name.starts_with("test.mock."))
-		{
 			continue;
-		}
 		if (name == "security.protocol")
 		{
 			std::transform(value.begin(), value.end(), value.begin(), [](unsigned char c) { return tolower(c); });
@@ -158,24 +144,18 @@ KafkaProducer::produce(std::unique_ptr<Delivery> &delivery, KafkaError &error)
 		error = why_ended();
 		return Produced::ended;
 	}
-	if (my_open++ == 0)
-	{
-		heard_at = Clock::now(); // silence counts from here
-	}
+	if (my_open++ == 0) // silence counts from here
+		heard_at = Clock::now();
 	Delivery *taken = delivery.release(); // its report may come before the call returns
 	std::unique_ptr<rd_kafka_error_t, void (*)(rd_kafka_error_t *)> problem(
 		rd_kafka_produceva(kafka.get(), parts.data(), parts.size()), rd_kafka_error_destroy);
 	if (!problem)
-	{
 		return Produced::taken;
-	}
 	my_open--;
 	delivery.reset(taken);
 	error = {rd_kafka_error_code(problem.get()), rd_kafka_error_string(problem.get())};
 	if (rd_kafka_fatal_error(kafka.get(), nullptr, 0) == RD_KAFKA_RESP_ERR_NO_ERROR)
-	{
 		return Produced::refused;
-	}
 	my_ended = true; // the thread hears of it too
 	error = why_ended();
 	return Produced::ended;
@@ -229,23 +209,17 @@ KafkaProducer::serve()
 	for (;;)
 	{
 		if (withdrawing && my_open > 0)
-		{
 			withdraw(); // again, since messages move between librdkafka's queues
-		}
 		if (destroyed)
 		{
 			// What librdkafka does not give back within two seconds is lost memory, and no reason to hang.
 			give_up = give_up == Clock::time_point{} ? Clock::now() + 2s : give_up;
 			if (my_open == 0 || Clock::now() > give_up)
-			{
 				return;
-			}
 		}
 		Event event(rd_kafka_queue_poll(queue.get(), withdrawing ? 50 : 1000), rd_kafka_event_destroy);
 		if (event)
-		{
 			take(event.get());
-		}
 	}
 }
 
@@ -277,9 +251,7 @@ KafkaProducer::take_reports(rd_kafka_event_t *event)
 		KafkaReport report;
 		report.delivery.reset(static_cast<Delivery *>(message->_private));
 		if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR)
-		{
 			report.error = explained(*message);
-		}
 		else
 		{
 			report.reference = report.delivery->to.topic + "/" + std::to_string(message->partition) + "/" +
@@ -288,14 +260,10 @@ KafkaProducer::take_reports(rd_kafka_event_t *event)
 		answered |= message->err >= RD_KAFKA_RESP_ERR_NO_ERROR;
 		my_open--;
 		if (!destroyed)
-		{
 			events.reported(std::move(report));
-		}
 	}
 	if (answered)
-	{
 		heard();
-	}
 }
 
 // What was withdrawn has the reason of the end as its error.
@@ -304,7 +272,7 @@ KafkaProducer::explained(const rd_kafka_message_t &message) const
 {
 	if (!is_withdrawn(message.err))
 	{
-		return {message.err, rd_kafka_message_errstr(&message)};
+		return {message.err, rd_kafka_err2str(message.err)}; // rd_kafka_message_errstr() gives the body
 	}
 	KafkaError why = why_ended();
 	bool possibly = rd_kafka_message_status(&message) != RD_KAFKA_MSG_STATUS_NOT_PERSISTED;
@@ -353,9 +321,7 @@ KafkaProducer::set_reason(KafkaError why)
 {
 	std::lock_guard lock(mutex);
 	if (!reason)
-	{
 		reason = std::move(why);
-	}
 }
 
 void
@@ -380,9 +346,7 @@ KafkaProducer::take_log(rd_kafka_event_t *event)
 	const char *facility = nullptr, *text = nullptr;
 	int level = 0;
 	if (rd_kafka_event_log(event, &facility, &text, &level) != 0)
-	{
 		return;
-	}
 	Level ours = level <= 2 ? Level::error : level <= 4 ? Level::warning : level <= 6 ? Level::info : Level::debug;
 	log(ours, text, {{"sink", sink}, {"librdkafka", facility}});
 }

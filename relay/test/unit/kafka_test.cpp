@@ -271,6 +271,8 @@ TEST(Kafka, TopicThatDoesNotExist)
 	{
 		const Answer &answer = answers.find(ticket)->second;
 		EXPECT_EQ(answer.accepted, ticket >= 5);
+		EXPECT_TRUE(answer.accepted || !answer.text.empty());
+		EXPECT_EQ(answer.text.find("xxxxx"), std::string::npos); // the body
 		EXPECT_TRUE(ticket >= 5 || answer.code == "KAFKA__UNKNOWN_TOPIC" ||
 					answer.code == "KAFKA_UNKNOWN_TOPIC_OR_PART");
 	}
