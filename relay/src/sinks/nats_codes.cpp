@@ -12,9 +12,8 @@ namespace relay::nats {
 
 namespace {
 
-template <typename Number>
 struct Row {
-	Number number;
+	int number;
 	Code code;
 };
 
@@ -26,7 +25,7 @@ struct Row {
 		} \
 	}
 
-constexpr Row<natsStatus> statuses[] = {
+constexpr Row statuses[] = {
 	ROW(NATS_ERR, moment, "the library gives no reason"),
 	ROW(NATS_PROTOCOL_ERROR, sink, "what came is not the protocol of NATS"),
 	ROW(NATS_IO_ERROR, sink, "the connection is lost"),
@@ -65,7 +64,7 @@ constexpr Row<natsStatus> statuses[] = {
 	ROW(NATS_MISSED_HEARTBEAT, sink, "the library met what only consumers meet"),
 };
 
-constexpr Row<jsErrCode> errors[] = {
+constexpr Row errors[] = {
 	ROW(JSAccountResourcesExceededErr, moment, "resource limits exceeded for account"),
 	ROW(JSBadRequestErr, message, "bad request"),
 	ROW(JSClusterIncompleteErr, moment, "incomplete results"),
@@ -176,7 +175,7 @@ constexpr Row<jsErrCode> errors[] = {
 	ROW(JSConsumerReplacementWithDifferentNameErr, moment, "consumer replacement durable config not the same"),
 	ROW(JSConsumerDescriptionTooLongErr, moment, "consumer description is too long"),
 	ROW(JSConsumerWithFlowControlNeedsHeartbeatsErr, moment, "consumer with flow control also needs heartbeats"),
-	ROW(JSStreamSealedErr, message, "invalid operation on sealed stream"),
+	ROW(JSStreamSealedErr, moment, "invalid operation on sealed stream"),
 	ROW(JSStreamPurgeFailedErr, moment, "generic stream purge failure"),
 	ROW(JSStreamRollupFailedErr, message, "generic stream rollup failure"),
 	ROW(JSConsumerInvalidDeliverSubjectErr, moment, "invalid push consumer deliver subject"),
@@ -203,11 +202,10 @@ constexpr Code own[] = {
 	{"NATS_NO_STREAM_REPLIED", Fault::moment, "what replied is not a stream, but a service that has the same subject"},
 };
 
-template <typename Number>
 std::string
-find(std::span<const Row<Number>> rows, Number number, const char *prefix)
+find(std::span<const Row> rows, int number, const char *prefix)
 {
-	auto row = std::ranges::find(rows, number, &Row<Number>::number);
+	auto row = std::ranges::find(rows, number, &Row::number);
 	return row != rows.end() ? std::string(row->code.code) : prefix + std::to_string(number);
 }
 
@@ -218,8 +216,8 @@ codes()
 {
 	static const auto table = [] {
 		std::array<Code, std::size(statuses) + std::size(errors) + std::size(own)> table{};
-		auto next = std::ranges::transform(statuses, table.begin(), &Row<natsStatus>::code).out;
-		next = std::ranges::transform(errors, next, &Row<jsErrCode>::code).out;
+		auto next = std::ranges::transform(statuses, table.begin(), &Row::code).out;
+		next = std::ranges::transform(errors, next, &Row::code).out;
 		std::ranges::copy(own, next);
 		return table;
 	}();
@@ -229,13 +227,13 @@ codes()
 std::string
 code_of(natsStatus status)
 {
-	return find<natsStatus>(statuses, status, "NATS_");
+	return find(statuses, status, "NATS_");
 }
 
 std::string
-code_of(jsErrCode error)
+code_of_error(int error)
 {
-	return find<jsErrCode>(errors, error, "JS_");
+	return find(errors, error, "JS_");
 }
 
 } // namespace relay::nats

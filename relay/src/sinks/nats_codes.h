@@ -16,6 +16,6 @@ std::span<const Code> codes();
 std::string code_of(natsStatus status);
 // JSStreamStoreFailedErr ...; one that the table does not have is spelled with its number, so that it counts as
 // unknown.
-std::string code_of(jsErrCode error);
+std::string code_of_error(int error);
 
 } // namespace relay::nats

@@ -47,8 +47,8 @@ answer_of(natsMsg *message)
 	if (auto error = reply.find("error"); error != reply.end() && error->is_object())
 	{
 		auto number = error->value("err_code", 0);
-		Answer answer = failure(number != 0 ? code_of(static_cast<jsErrCode>(number)) : code_of(NATS_ERR),
-								error->value("description", ""));
+		Answer answer =
+			failure(number != 0 ? code_of_error(number) : code_of(NATS_ERR), error->value("description", ""));
 		answer.response_code = std::to_string(number != 0 ? number : error->value("code", 0));
 		return answer;
 	}

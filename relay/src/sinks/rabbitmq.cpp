@@ -451,6 +451,8 @@ read(Section &section, const SinkSettings &common)
 	settings.key = section.text("key", "");
 	if (settings.cert.empty() != settings.key.empty())
 		section.refuse("cert", "and key belong together");
+	if (!settings.tls && !(settings.ca + settings.cert).empty())
+		section.refuse(settings.ca.empty() ? "cert" : "ca", "needs tls = true, or a URL that begins with amqps://");
 	settings.connect_timeout = section.duration("connect_timeout", settings.connect_timeout);
 	settings.heartbeat = static_cast<int>(section.duration("heartbeat", milliseconds(10'000)).count() / 1000);
 	if (settings.heartbeat < 1 || settings.heartbeat > 3600)
