@@ -70,15 +70,16 @@ tbody th { font-weight: 600; width: 25%; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
 td.number { white-space: nowrap; }
 @media (max-width: 76rem) {
-	table, tbody { display: block; background: none; border: 0; }
+	table { display: block; background: none; border: 0; }
+	tbody { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(22rem, 100%), 1fr)); gap: .6rem; }
 	thead { display: none; }
 	tbody tr {
 		display: grid; grid-template-columns: repeat(auto-fill, minmax(6rem, 1fr)); gap: .4rem .5rem; padding: .6rem .75rem;
-		margin-bottom: .6rem; background: var(--panel); border: 1px solid var(--line); border-radius: .375rem;
+		align-content: start; background: var(--panel); border: 1px solid var(--line); border-radius: .375rem;
 	}
 	tbody th, tbody td { display: block; padding: 0; border: 0; width: auto; }
 	tbody th, tbody td:not(.number) { grid-column: 1 / -1; }
-	td.number { white-space: normal; }
+	td.number { font-size: .9375rem; white-space: normal; }
 	td.number::before { content: attr(data-label); display: block; color: var(--quiet); font-size: .8125rem; }
 }
 )css";
