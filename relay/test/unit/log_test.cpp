@@ -1,7 +1,8 @@
 // Lines of the log, plain and hostile.
 #include <gtest/gtest.h>
 
-#include <regex>
+#include <algorithm>
+#include <cctype>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -48,9 +49,11 @@ TEST_F(Log, JsonHasTheFields)
 
 TEST_F(Log, JsonTimeIsRfc3339)
 {
-	const auto time = json::parse(logged({.json = true}, Level::info, "x", {}))["time"].get<std::string>();
+	auto time = json::parse(logged({.json = true}, Level::info, "x", {}))["time"].get<std::string>();
 
-	EXPECT_TRUE(std::regex_match(time, std::regex(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"))) << time;
+	std::replace_if(
+		time.begin(), time.end(), [](unsigned char c) { return std::isdigit(c) != 0; }, '0');
+	EXPECT_EQ(time, "0000-00-00T00:00:00.000Z");
 }
 
 TEST_F(Log, JsonEscapes)

@@ -1,7 +1,7 @@
 // The status page and its server: that nothing from outside becomes markup, and what is answered to whom.
 #include <gtest/gtest.h>
 
-#include <regex>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -47,9 +47,6 @@ TEST(Page, EscapesEverything)
 
 	EXPECT_EQ(html.find("<script>alert"), std::string::npos);
 	EXPECT_EQ(html.find("\"'"), std::string::npos) << "quotes of an attribute";
-	// Once the escapes are gone, no part of it is left.
-	EXPECT_EQ(std::regex_replace(html, std::regex("&(lt|gt|amp|quot|#39);"), "").find("</script\"'&"),
-			  std::string::npos);
 	EXPECT_NE(html.find("&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;"), std::string::npos);
 }
 
@@ -57,8 +54,11 @@ TEST(Page, HasNoStyleOrScriptOfItsOwn)
 {
 	const auto html = page(hostile_data());
 
-	EXPECT_FALSE(std::regex_search(html, std::regex("<style|style=|<script>| on[a-z]+=")));
-	EXPECT_TRUE(std::regex_search(html, std::regex("<script src=\"page.js\" defer></script>")));
+	for (const auto *inlined : {"<style", " style=", "<script>", " onclick=", " onload="})
+	{
+		EXPECT_EQ(html.find(inlined), std::string::npos) << inlined;
+	}
+	EXPECT_NE(html.find(R"(<script src="page.js" defer></script>)"), std::string::npos);
 }
 
 TEST(Page, RedactsSecrets)
