@@ -5,6 +5,7 @@
 #   my $nats = start_nats(token => 'secret');         BrokerTest/NATS.pm
 #   my $receiver = start_receiver();                  BrokerTest/Receiver.pm
 #   my $proxy = start_proxy(port => $nats->port);     BrokerTest/Proxy.pm
+#   my $browser = start_browser();                    BrokerTest/Browser.pm
 #   my $relay = start_relay($config, env => {...}, ready => qr/.../, arguments => [...]);  the program itself
 #   test_ca()->{ca}                                   BrokerTest/CA.pm
 #   kafka_unavailable()                               why Kafka cannot be had here; skip_without_kafka() skips
@@ -23,6 +24,7 @@ use strict;
 use warnings;
 
 use BrokerTest::Base qw($here free_port new_folder slurp to_json from_json tool wait_for write_file);
+use BrokerTest::Browser;
 use BrokerTest::CA 'test_ca';
 use BrokerTest::Kafka;
 use BrokerTest::NATS;
@@ -33,7 +35,7 @@ use BrokerTest::Receiver;
 use Exporter 'import';
 use Test::More ();
 
-our @EXPORT = qw(start_kafka start_rabbitmq start_nats start_receiver start_proxy start_relay
+our @EXPORT = qw(start_kafka start_rabbitmq start_nats start_receiver start_proxy start_browser start_relay
 	kafka_unavailable skip_without_kafka test_ca free_port new_folder slurp to_json from_json tool wait_for write_file);
 
 sub start_kafka { my (%options) = @_; return BrokerTest::Kafka->new(%options)->start; }
@@ -41,6 +43,7 @@ sub start_rabbitmq { my (%options) = @_; return BrokerTest::RabbitMQ->new(%optio
 sub start_nats { my (%options) = @_; return BrokerTest::NATS->new(%options)->start; }
 sub start_receiver { my (%options) = @_; return BrokerTest::Receiver->new(%options)->start; }
 sub start_proxy { my (%options) = @_; return BrokerTest::Proxy->new(%options); }
+sub start_browser { return BrokerTest::Browser->new->start; }
 sub kafka_unavailable { return BrokerTest::Kafka::kafka_unavailable(); }
 
 sub skip_without_kafka

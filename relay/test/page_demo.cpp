@@ -126,10 +126,10 @@ trouble(Demo &demo)
 	demo.sources["shop"] = source({});
 	demo.sources["shop"].connected = false;
 	demo.sources["shop"].problem = "connection to server at \"10.0.4.17\", port 5432 failed: Connection refused";
-	demo.sources["shop"].unrecorded = 38;
+	demo.sources["shop"].in_flight = demo.sources["shop"].unrecorded = 38;
 	demo.sources["bank"].queues[1].paused = true;
 	demo.sources["bank"].queues[2].blocked_keys = 4;
-	demo.sinks["events"].endpoints = {{"", "open", std::chrono::system_clock::now() + 24h}};
+	demo.sinks["events"].endpoints = {{"", "open", std::chrono::system_clock::now() + 40s}};
 	demo.sinks["events"].away = 211;
 	demo.sinks["events"].errors = {error(3s, "KAFKA__ALL_BROKERS_DOWN", "3/3 brokers are down")};
 	demo.sinks["partners"].endpoints = {{"https://hooks.example.com:443", "half open", {}}};
