@@ -69,9 +69,7 @@ private:
 	std::vector<Probe> probes;
 	bool stopping = false;
 
-	// The thread's own.
-	std::unordered_map<CURL *, std::unique_ptr<HttpRequest>> busy;
-	std::vector<std::unique_ptr<HttpRequest>> idle;
+	std::unordered_map<CURL *, std::unique_ptr<HttpRequest>> busy; // the thread's own
 	std::thread thread;
 };
 
@@ -196,10 +194,7 @@ HttpSink::take_in()
 void
 HttpSink::begin(Handed next)
 {
-	if (idle.empty())
-		idle.push_back(std::make_unique<HttpRequest>(settings));
-	auto request = std::move(idle.back());
-	idle.pop_back();
+	auto request = std::make_unique<HttpRequest>(settings);
 	request->prepare(std::move(next.delivery), next.deadline);
 	perform(std::move(request));
 }
@@ -248,10 +243,7 @@ HttpSink::end(std::unique_ptr<HttpRequest> request, Answer answer)
 	if (request->probe_done())
 		request->probe_done()(std::move(answer));
 	else
-	{
 		answers->answer(request->ticket(), std::move(answer));
-		idle.push_back(std::move(request));
-	}
 }
 
 // ---------------------------------------------------------------- configuration

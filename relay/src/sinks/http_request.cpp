@@ -77,16 +77,6 @@ HttpRequest::set_up_login()
 }
 
 void
-HttpRequest::forget()
-{
-	response.clear();
-	response_size = 0;
-	cut = false;
-	allowed = refused = 0;
-	error.front() = '\0';
-}
-
-void
 HttpRequest::set_times(std::chrono::milliseconds left)
 {
 	left = std::max(left, 1ms);
@@ -97,7 +87,6 @@ HttpRequest::set_times(std::chrono::milliseconds left)
 void
 HttpRequest::prepare(std::unique_ptr<Delivery> next, Clock::time_point deadline)
 {
-	forget();
 	delivery = std::move(next);
 	set_times(std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()));
 	set(CURLOPT_URL, delivery->to.topic.c_str());
@@ -113,7 +102,6 @@ HttpRequest::prepare(std::unique_ptr<Delivery> next, Clock::time_point deadline)
 void
 HttpRequest::prepare_probe(const std::string &endpoint, std::function<void(Answer)> then)
 {
-	forget();
 	done = std::move(then);
 	set_times(settings.timeout);
 	set(CURLOPT_URL, endpoint.c_str());
@@ -127,7 +115,6 @@ HttpRequest::set_headers()
 	const std::string &id = delivery->message.event_id;
 	int64_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
 
-	headers.reset();
 	add_header("Expect", ""); // no wait for 100 Continue
 	add_header("Content-Type", delivery->content_type);
 	add_header("Idempotency-Key", id);

@@ -36,6 +36,17 @@ private:
 	std::unique_ptr<CURLU, Free> handle;
 };
 
+// libcurl decodes %XX in a host, into anything.
+bool
+is_host(std::string_view host)
+{
+	bool is_ipv6 = host.starts_with('[');
+	return !host.empty() && std::ranges::none_of(host, [&](unsigned char c) {
+		return c <= 0x20 || c == 0x7f || std::string_view("\"#%/<>?@\\^`{|}").find(c) != std::string_view::npos ||
+			   (!is_ipv6 && (c == ':' || c == '[' || c == ']'));
+	});
+}
+
 } // namespace
 
 Text
@@ -50,8 +61,8 @@ url_problem(const std::string &text)
 	std::string scheme = url.part(CURLUPART_SCHEME);
 	if (scheme != "http" && scheme != "https")
 		return "the URL begins with neither http:// nor https://";
-	if (url.part(CURLUPART_HOST).empty())
-		return "the URL has no host";
+	if (!is_host(url.part(CURLUPART_HOST)))
+		return "the URL has no host, or one that cannot be";
 	if (!url.part(CURLUPART_USER).empty() || !url.part(CURLUPART_PASSWORD).empty())
 		return "the URL has a user or a password, which are settings of the sink";
 	return {};
