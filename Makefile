@@ -9,6 +9,7 @@
 #   make history-mutants    shows that it notices what breaks the extension
 #   make installcheck       regression and isolation tests on a running, installed server, without
 #                           those of the contracts
+#   make relay              builds relay/outbox-relay; make install-relay installs it (PREFIX)
 #   make pictures           docs/*.svg from docs/*.dot, by Graphviz
 #   PG_CONFIG=...           chooses the server
 
@@ -109,6 +110,13 @@ pictures:
 	set -e; for dot in $(here)docs/*.dot; do \
 		{ dot -Tsvg $$dot; echo '<!--'; cat $$dot; echo '-->'; } >$${dot%.dot}.svg; \
 	done
+
+# The relay is a program beside the extension: relay/Makefile.
+.PHONY: relay install-relay
+relay:
+	$(MAKE) -C $(here)relay
+install-relay: relay
+	$(MAKE) -C $(here)relay install
 
 .PHONY: FORCE
 FORCE:

@@ -150,57 +150,66 @@ is_deeply(\@broken, [], 'links in the documentation lead somewhere');
 # Words that PostgreSQL's manual does without; see docs/contributing.md.
 my %prose = map { $_ => slurp($_) =~ s/^```.*?^```$|`[^`\n]*`//msgr } @pages;
 $prose{$_} = join '', slurp($_) =~ /^COMMENT ON .+?;\n/msg foreach glob 'sql/*.sql contracts/*/sql/*.sql';
-$prose{$_} = join "\n", slurp($_) =~ m{//(.+)}g foreach glob 'src/*.cpp src/*/*.cpp src/*/*.h';
+$prose{$_} = join "\n", slurp($_) =~ m{//(.+)}g foreach glob '{src,relay/src}/{*.cpp,*/*.cpp,*/*.h}';
 my @words = map { my $file = $_; map { "$file: $_" } $prose{$file} =~ /(.{0,30}\b(?:nobody|somebody|whoever|anew|likewise)\b)/gi } sort keys %prose;
 is_deeply(\@words, [], 'documentation and comments use plain words');
 
-# The architecture: folders are layers, and an include names its own layer or one below.
-my @layers = ([qw(core)], [qw(server)], [qw(rows)], [qw(commit)], [qw(message upkeep)], [qw(verbs)], [qw(process)]);
-my %level = map { my $level = $_; map { $_ => $level } @{ $layers[$level] } } 0 .. $#layers;
-my %include;
-foreach my $file (glob 'src/*.cpp src/*/*.cpp src/*/*.h')
+# The architecture: folders are layers, and an include names its own layer or one below. Of each tree: the
+# modules with what they include, and the layer of that.
+sub architecture
 {
-	my $folder = $file =~ m{^src/(\w+)/} ? $1 : '';
-	my ($module) = $file =~ m{^src/(.+)\.\w+$};
+	my ($tree, $least, @layers) = @_;
+	my %level = map { my $level = $_; map { $_ => $level } @{ $layers[$level] } } 0 .. $#layers;
+	my @files = glob "$tree/*.cpp $tree/*/*.cpp $tree/*/*.h";
+	my %include;
 
-	foreach my $name (slurp($file) =~ /^#include "([^"]+)"/mg)
+	foreach my $file (@files)
 	{
-		my ($to) = "src/$name" =~ m{^src/(\w+)/\w+\.h$};
-		($to, $name) = ('core', "core/$name") if !$to && $folder eq 'core';
-		next if $folder eq 'server' && $file =~ m{/pg\.h$};
-		$include{$module}{ $name =~ s/\.h$//r } = $to // 'no layer';
+		my $folder = $file =~ m{^$tree/(\w+)/} ? $1 : '';
+		my ($module) = $file =~ m{^$tree/(.+)\.\w+$};
+
+		foreach my $name (slurp($file) =~ /^#include "([^"]+)"/mg)
+		{
+			my ($to) = $name =~ m{^(\w+)/\w+\.h$};
+			($to, $name) = ('core', "core/$name") if !$to && $folder eq 'core';
+			next if $folder eq 'server' && $file =~ m{/pg\.h$};
+			$include{$module}{ $name =~ s/\.h$//r } = $to // 'no layer';
+		}
 	}
-}
-cmp_ok(scalar(keys %include), '>', 50, 'src: there are modules');
-my (@up, @cycles, %seen);
-foreach my $module (sort keys %include)
-{
-	my $from = $module =~ m{^(\w+)/} ? $1 : undef;
-	push @up, map { "$module includes $_" } grep {
-		my $to = $include{$module}{$_};
-		!exists $level{$to} || (defined $from && $to ne $from && $level{$to} >= $level{$from})
-	} sort keys %{ $include{$module} };
-}
-is_deeply(\@up, [], '... which include nothing from above or beside their own layer');
+	cmp_ok(scalar(keys %include), '>', $least, "$tree: there are modules");
 
-sub visit
-{
-	my ($module, @path) = @_;
-
-	if ($seen{$module})
+	my (@up, @cycles, %seen);
+	foreach my $module (sort keys %include)
 	{
-		my ($i) = grep { $path[$_] eq $module } 0 .. $#path;
-		push @cycles, join ' -> ', @path[ $i .. $#path ], $module if defined $i;
-		return;
+		my $from = $module =~ m{^(\w+)/} ? $1 : undef;
+		push @up, map { "$module includes $_" } grep {
+			my $to = $include{$module}{$_};
+			!exists $level{$to} || (defined $from && $to ne $from && $level{$to} >= $level{$from})
+		} sort keys %{ $include{$module} };
 	}
-	$seen{$module} = 1;
-	visit($_, @path, $module) foreach grep { $_ ne $module } sort keys %{ $include{$module} // {} };
-	return;
-}
-visit($_) foreach sort keys %include;
-is_deeply([ grep { !m{^rows/} } @cycles ], [], '... and no cycle of modules');
+	is_deeply(\@up, [], '... which include nothing from above or beside their own layer');
 
-is_deeply([ grep { slurp($_) =~ tr/\n// > 600 } glob 'src/*.cpp src/*/*.cpp src/*/*.h' ], [], '... of at most 600 lines a file');
+	my $visit;
+	$visit = sub {
+		my ($module, @path) = @_;
+
+		if ($seen{$module})
+		{
+			my ($i) = grep { $path[$_] eq $module } 0 .. $#path;
+			push @cycles, join ' -> ', @path[ $i .. $#path ], $module if defined $i;
+			return;
+		}
+		$seen{$module} = 1;
+		$visit->($_, @path, $module) foreach grep { $_ ne $module } sort keys %{ $include{$module} // {} };
+	};
+	$visit->($_) foreach sort keys %include;
+	is_deeply([ grep { !m{^rows/} } @cycles ], [], '... and no cycle of modules');
+	is_deeply([ grep { slurp($_) =~ tr/\n// > 600 } @files ], [], '... of at most 600 lines a file');
+	return %include;
+}
+
+my %include = architecture('src', 50, [qw(core)], [qw(server)], [qw(rows)], [qw(commit)], [qw(message upkeep)], [qw(verbs)], [qw(process)]);
+architecture('relay/src', 20, [qw(core)], [qw(toml seen db)], [qw(sinks)], [qw(config)], [qw(flow)]);
 
 # A name says what a function does: it stands for one.
 my %defined;

@@ -4,7 +4,8 @@
 // range, or throws one ConfigError that says what is wrong and where. It connects to nothing.
 #pragma once
 
-#include "config/section.h"
+#include "config/sink_config.h"
+#include "toml/section.h"
 #include "core/route.h"
 #include "seen/log.h"
 #include "seen/tracing.h"
@@ -28,16 +29,6 @@ struct SourceSettings {
 	std::chrono::milliseconds poll_interval{1000};
 	std::optional<std::chrono::milliseconds> lease; // else the queue's
 	bool operator==(const SourceSettings &) const = default;
-};
-
-// A sink that can be made: the registry (sinks/registry.h) reads the rest of its table.
-struct SinkConfig {
-	SinkSettings settings;
-	Binding binding = Binding::plain;
-	std::map<std::string, Fault> overrides;
-	std::string fingerprint; // equal: the same sink goes on after a reload
-	std::function<std::unique_ptr<Sink>()> make;
-	std::function<Taxonomy()> taxonomy; // with the overrides
 };
 
 struct Config {

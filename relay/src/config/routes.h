@@ -1,7 +1,8 @@
 // [[route]] and [[override]], read against the sinks that there are.
 #pragma once
 
-#include "config/config.h"
+#include "config/sink_config.h"
+#include "toml/section.h"
 
 namespace relay {
 

@@ -13,11 +13,11 @@ namespace relay {
 // What a sink answers, once for each delivery.
 struct Answer {
 	bool accepted = false;
-	std::string code;          // of a failure: KAFKA_MSG_SIZE_TOO_LARGE, HTTP_422 ...; empty if accepted
-	std::string response_code; // as the protocol has it: 200, 312 ...; may be empty
-	std::string text;          // what was said, for people
-	std::string reference;     // of what was accepted: topic/partition/offset ...
-	std::optional<std::chrono::milliseconds> retry_after;
+	std::string code{};          // of a failure: KAFKA_MSG_SIZE_TOO_LARGE, HTTP_422 ...; empty if accepted
+	std::string response_code{}; // as the protocol has it: 200, 312 ...; may be empty
+	std::string text{};          // what was said, for people
+	std::string reference{};     // of what was accepted: topic/partition/offset ...
+	std::optional<std::chrono::milliseconds> retry_after{};
 };
 
 // Whose fault a failure is.

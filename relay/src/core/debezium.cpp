@@ -10,7 +10,7 @@
 //	value	table.field.event.payload = payload: "the Kafka message value is solely comprised of the payload value";
 //			as a JSON document, which there takes table.expand.json.payload = true
 //	more	table.fields.additional.placement is empty: no other header, no envelope. Here the message's own headers
-//			are passed on beside id, since whoever enqueued them asked for them
+//			are passed on beside id, since the producer asked for them
 #include "core/mapping.h"
 
 namespace relay::mapping {

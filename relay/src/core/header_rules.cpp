@@ -1,7 +1,7 @@
 // Which names and values of headers a protocol can carry, and which of them control it.
 //
-// Guarantees: no text of a message ends a header line, begins another one, or steers the broker: whoever may enqueue
-// a message may not thereby purge a stream, copy to other queues or smuggle a request.
+// Guarantees: no text of a message ends a header line, begins another one, or steers the broker: the producer of
+// a message cannot purge a stream, copy to other queues or smuggle a request.
 #include "core/mapping.h"
 
 #include <algorithm>

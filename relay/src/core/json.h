@@ -1,4 +1,4 @@
-// JSON as PostgreSQL printed it, taken apart and put together without reading it anew.
+// JSON as PostgreSQL printed it, taken apart and put together without parsing its values.
 //
 // Guarantees: a value is passed on byte for byte. A parser that makes numbers of numbers would change
 // 1.10 and 12345678901234567890123, and fail at 1e400, all of which jsonb can hold; so values are cut out and

@@ -29,7 +29,7 @@ std::shared_mutex mutex;
 std::set<std::string, LongerFirst> &
 known()
 {
-	static auto *secrets = new std::set<std::string, LongerFirst>; // outlives whoever logs last
+	static auto *secrets = new std::set<std::string, LongerFirst>; // outlives the last log
 	return *secrets;
 }
 

@@ -66,7 +66,7 @@ public:
 	[[nodiscard]] std::map<std::string, SourceState> sources() const;
 	[[nodiscard]] std::map<std::string, SinkState> sinks() const;
 
-	// Sources read outbox.status only while somebody looks at it.
+	// Sources read outbox.status only while the page is being looked at.
 	void looked();
 	[[nodiscard]] bool watched() const; // in the last minute
 

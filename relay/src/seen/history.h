@@ -2,7 +2,7 @@
 //
 // Guarantees: memory is bounded: 180 samples, five seconds apart, of the counters of each source and sink on the board.
 // A rate is divided by the time that passed between its two samples, so that a late sample shows no peak. A
-// counter that begins again (a source that was configured anew) shows no negative rate.
+// counter that starts over (a source that was configured again) shows no negative rate.
 #pragma once
 
 #include "seen/board.h"

@@ -4,7 +4,7 @@
 // The attributes are those of OpenTelemetry's semantic conventions for messaging.
 #pragma once
 
-#include "seen/tracing.h"
+#include "seen/span.h"
 
 #include <cstdint>
 #include <string>

@@ -89,7 +89,7 @@ const std::string_view page_script = R"js('use strict';
 	const main = document.querySelector('main'), stale = document.getElementById('stale');
 	let answered = new Date();
 
-	// Leaves the content as it is while text is selected in it, or nobody can see it.
+	// Leaves the content as it is while text is selected in it, or it cannot be seen.
 	async function refresh() {
 		if (document.hidden || !getSelection().isCollapsed) return;
 		try {

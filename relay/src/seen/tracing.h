@@ -4,10 +4,9 @@
 // too many wait, they are dropped and counted. A message whose parent is not sampled makes no span.
 #pragma once
 
-#include "core/trace.h"
 #include "seen/metrics.h"
+#include "seen/span.h"
 
-#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,18 +18,6 @@ struct TracingSettings {
 	std::map<std::string, std::string> headers; // of the request; values may be secrets
 	std::string service = "outbox-relay";
 	bool operator==(const TracingSettings &) const = default;
-};
-
-struct Span {
-	TraceContext parent, context;    // the message's traceparent, and ours that was sent on
-	std::string destination, system; // system: kafka, rabbitmq, nats, http, postgresql
-	std::string event_id, outbox_id, queue, key;
-	std::string routing_key = {};    // of RabbitMQ, whose destination is the exchange
-	std::string server_address = {}; // of the broker, where the sink knows it
-	int server_port = 0;
-	size_t body_size = 0;
-	std::chrono::system_clock::time_point began, ended;
-	std::string error; // the code; empty if accepted
 };
 
 class Tracer {

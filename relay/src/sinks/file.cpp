@@ -2,7 +2,7 @@
 //
 // Guarantees: an accepted message is a whole line, written by write(2) and, with `fsync`, on the disk. A line that a
 // full disk or a kill cuts short stays alone on its line: the next write begins with a line feed. A file that was
-// moved away is opened again under its name. A reader that does not read (a full pipe) holds up nobody but this sink.
+// moved away is opened again under its name. A reader that does not read (a full pipe) delays only this sink.
 //
 // Shape: one thread writes whatever waits by one write(2) and one fsync, and answers. Files that are not regular are
 // written in pieces that a pipe takes without blocking, since the blocking mode of stdout belongs to its other users
@@ -49,9 +49,9 @@ constexpr std::array file_code_table{
 	Code{"FILE_ENOMEM", Fault::sink, "the system is out of memory"},
 	Code{"FILE_ENOSPC", Fault::sink, "the disk is full"},
 	Code{"FILE_ENOTDIR", Fault::sink, "a part of the path is not a folder"},
-	Code{"FILE_ENXIO", Fault::sink, "nobody reads the pipe"},
+	Code{"FILE_ENXIO", Fault::sink, "no process reads the pipe"},
 	Code{"FILE_EPERM", Fault::sink, "the file may not be appended to"},
-	Code{"FILE_EPIPE", Fault::sink, "nobody reads standard output or the pipe any more"},
+	Code{"FILE_EPIPE", Fault::sink, "no process reads standard output or the pipe any more"},
 	Code{"FILE_EROFS", Fault::sink, "the file system is read-only"},
 	Code{"FILE_ENODEV", Fault::sink, "the device is gone"},
 	Code{"FILE_ESTALE", Fault::sink, "the network file system lost the file"},
@@ -62,7 +62,7 @@ Answer
 failure(int error)
 {
 	if (error == ETIMEDOUT) // a full pipe
-		return {.code = "TIMEOUT", .text = "nobody reads"};
+		return {.code = "TIMEOUT", .text = "no process reads"};
 	const char *name = strerrorname_np(error);
 	return {.code = std::string("FILE_") + (name != nullptr ? name : std::to_string(error).c_str()),
 			.response_code = std::to_string(error),
@@ -341,7 +341,7 @@ LineSink::probe(const std::string &, std::function<void(Answer)> done)
 void
 LineSink::run()
 {
-	sigset_t all; // signals are the main thread's, and SIGPIPE nobody's
+	sigset_t all; // signals are the main thread's, and SIGPIPE is not wanted at all
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, nullptr);
 	std::unique_lock lock(mutex);
@@ -396,7 +396,7 @@ LineSink::write(std::string_view text, size_t &done, Clock::time_point deadline)
 	if (error == 0)
 		error = output.write(text, done, deadline);
 	int sync_error = fsync && done > 0 ? output.sync() : 0;
-	if (sync_error != 0) // nobody knows what of it is on the disk
+	if (sync_error != 0) // what of it is on the disk is not known
 		done = 0;
 	if (sync_error != 0 || error != 0)
 		output.close();

@@ -1,7 +1,7 @@
 // The sink http: each message is a request to the URL of its route.
 //
 // Guarantees: accepted is a response of 2xx, whole or cut. Redirects are not followed, so that a message never goes
-// where nobody configured. Private addresses are refused unless they are allowed, for the address that is connected to.
+// where no one configured. Private addresses are refused unless they are allowed, for the address that is connected to.
 // A host that does not answer holds up no other.
 //
 // Shape: one thread drives all requests by a multi handle of libcurl. It keeps connections alive and shares those of
@@ -159,7 +159,7 @@ HttpSink::objection(const Delivery &delivery) const
 void
 HttpSink::run()
 {
-	sigset_t all; // signals are the main thread's, and SIGPIPE nobody's
+	sigset_t all; // signals are the main thread's, and SIGPIPE is ignored
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, nullptr);
 	while (take_in())

@@ -28,7 +28,7 @@ constexpr Code status_table[] = {
 	{"HTTP_4XX", message, "treated as 400"},
 	{"HTTP_400", message, "the endpoint does not understand the request, and will not understand it again"},
 	{"HTTP_401", sink, "the login was refused: every request meets this"},
-	{"HTTP_402", moment, "a quota or a bill, which somebody settles"},
+	{"HTTP_402", moment, "a quota or a bill, which has to be settled"},
 	{"HTTP_403", moment, "the message or the permission: it is not lost at once, and holds up no other"},
 	{"HTTP_404", message, "nothing is at this URL"},
 	{"HTTP_405", message, "the URL does not take this method"},

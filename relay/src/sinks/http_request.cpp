@@ -166,7 +166,7 @@ HttpRequest::open_socket(void *self, curlsocktype, curl_sockaddr *address)
 	}
 	request->allowed++;
 	int fd = ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-	// Nobody else would notice that a connection with many streams leads nowhere any more.
+	// Without it a connection with many streams that leads nowhere would go unnoticed.
 	unsigned unacknowledged = static_cast<unsigned>(settings.timeout.count());
 	if (fd >= 0)
 		(void)::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged, sizeof unacknowledged);

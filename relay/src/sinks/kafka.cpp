@@ -87,7 +87,7 @@ failure(const KafkaError &error)
 	return answer;
 }
 
-// A broker that nobody can connect to, by one name.
+// A broker that accepts no connection, by one name.
 KafkaError
 away(KafkaError error)
 {

@@ -8,7 +8,7 @@
 // default could not name what an older librdkafka does not declare.
 //
 // How the classes are chosen: `message` only where no other message would be refused for the same reason. `sink` only
-// where every message would fail. What holds for one topic or one partition is `moment`, also if somebody has to act
+// where every message would fail. What holds for one topic or one partition is `moment`, also if an operator has to act
 // (create a topic, grant a right): the queue's backoff gives them time, and a replay the rest.
 #include "sinks/kafka_codes.h"
 
@@ -50,7 +50,7 @@ constexpr std::array rows{
 	ROW(-191, _PARTITION_EOF, moment, of_consumers),
 	ROW(-190, _UNKNOWN_PARTITION, moment, "the number of partitions is changing"),
 	ROW(-189, _FS, moment, of_consumers),
-	ROW(-188, _UNKNOWN_TOPIC, moment, "the topic does not exist, until somebody creates it"),
+	ROW(-188, _UNKNOWN_TOPIC, moment, "the topic does not exist, until it is created"),
 	ROW(-187, _ALL_BROKERS_DOWN, sink, "no broker can be reached"),
 	ROW(-186, _INVALID_ARG, message, "the topic's name or a header cannot be sent"),
 	ROW(-185, _TIMED_OUT, sink, "a broker accepts connections and does not answer a request for metadata"),
@@ -109,7 +109,7 @@ constexpr std::array rows{
 	ROW(0, NO_ERROR, moment, "not an error"),
 	ROW(1, OFFSET_OUT_OF_RANGE, moment, of_consumers),
 	ROW(2, INVALID_MSG, moment, "the checksum is wrong: damaged on the way"),
-	ROW(3, UNKNOWN_TOPIC_OR_PART, moment, "the topic does not exist, until somebody creates it"),
+	ROW(3, UNKNOWN_TOPIC_OR_PART, moment, "the topic does not exist, until it is created"),
 	ROW(4, INVALID_MSG_SIZE, message, "the size of the message is invalid"),
 	ROW(5, LEADER_NOT_AVAILABLE, moment, of_leaders),
 	ROW(6, NOT_LEADER_FOR_PARTITION, moment, of_leaders),
@@ -135,7 +135,7 @@ constexpr std::array rows{
 	ROW(26, INVALID_SESSION_TIMEOUT, moment, of_consumers),
 	ROW(27, REBALANCE_IN_PROGRESS, moment, of_consumers),
 	ROW(28, INVALID_COMMIT_OFFSET_SIZE, moment, of_consumers),
-	ROW(29, TOPIC_AUTHORIZATION_FAILED, moment, "the right to write to this topic is missing, until somebody grants it"),
+	ROW(29, TOPIC_AUTHORIZATION_FAILED, moment, "the right to write to this topic is missing, until it is granted"),
 	ROW(30, GROUP_AUTHORIZATION_FAILED, moment, of_consumers),
 	ROW(31, CLUSTER_AUTHORIZATION_FAILED, sink, "the right IDEMPOTENT_WRITE is missing, so every message would fail"),
 	ROW(32, INVALID_TIMESTAMP, moment, "the clocks of relay and broker differ by more than the topic allows"),
@@ -150,7 +150,7 @@ constexpr std::array rows{
 	ROW(41, NOT_CONTROLLER, moment, of_admins),
 	ROW(42, INVALID_REQUEST, moment, "the broker could not read a request, which concerns a batch as a whole"),
 	ROW(43, UNSUPPORTED_FOR_MESSAGE_FORMAT, moment, "the topic has a format before Kafka 0.11, without headers"),
-	ROW(44, POLICY_VIOLATION, moment, "a rule of the cluster forbids it, until somebody changes it"),
+	ROW(44, POLICY_VIOLATION, moment, "a rule of the cluster forbids it, until it is changed"),
 	ROW(45, OUT_OF_ORDER_SEQUENCE_NUMBER, moment, new_producer),
 	ROW(46, DUPLICATE_SEQUENCE_NUMBER, moment, "the broker has it already, but cannot say at which offset"),
 	ROW(47, INVALID_PRODUCER_EPOCH, moment, new_producer),

@@ -1,7 +1,7 @@
 // Each kind of sink, defined in the file of its name.
 #pragma once
 
-#include "sinks/registry.h"
+#include "sinks/kind.h"
 
 namespace relay {
 

@@ -6,7 +6,7 @@
 //
 // Shape: one thread connects and publishes, since the library's calls may wait for the socket; the library's threads
 // leave acknowledgements in the mailbox. The library connects again by itself, for ever; it gives up only a login that
-// is refused, and then the thread begins anew. A publish is a request whose reply is the acknowledgement; the library's
+// is refused, and then the thread starts over. A publish is a request whose reply is the acknowledgement; the library's
 // own js_PublishMsgAsync is not used, since in 3.4 its timeouts make each publish look at all messages of the last
 // seconds, and without them it never frees a message that is not acknowledged.
 #include "seen/log.h"
@@ -231,7 +231,7 @@ NatsSink::why_not()
 	return failure(code_of(status), text != nullptr && *text != '\0' ? text : natsStatus_GetText(status));
 }
 
-// `now`: somebody asks, so it is tried before its time.
+// `now`: it was asked for, so it is tried before its time.
 void
 NatsSink::connect(bool now)
 {
@@ -386,7 +386,7 @@ read(Section &section, const SinkSettings &common)
 	settings.key = section.text("key", "");
 	if (settings.cert.empty() != settings.key.empty())
 		section.refuse("cert", "and key belong together");
-	// The library itself would go on without TLS if the server, or somebody between, says so.
+	// The library itself would go on without TLS if the server, or a host between, says so.
 	settings.tls |=
 		!settings.ca.empty() || !settings.cert.empty() ||
 		std::ranges::any_of(settings.urls, [](const Secret &url) { return url.reveal().starts_with("tls://"); });

@@ -1,6 +1,6 @@
 // Where the threads of the NATS library leave what they have to say, for the sink's own thread.
 //
-// Guarantees: the library may call back at any time, also after the sink is gone: it then finds nobody, and nothing
+// Guarantees: the library may call back at any time, also after the sink is gone: it then finds no one, and nothing
 // happens. No exception leaves a callback.
 #pragma once
 

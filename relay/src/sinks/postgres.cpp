@@ -301,7 +301,7 @@ Postgres::get_ready(Clock::time_point deadline)
 		return {};
 	if (auto problem = session.connect(deadline))
 		return problem;
-	// The server gives up by itself what nobody waits for any more.
+	// The server gives up by itself what is no longer waited for.
 	std::optional<Failure> problem;
 	session.run("SELECT pg_catalog.set_config('statement_timeout', $1, false)",
 				{std::to_string(settings.common.timeout.count())}, deadline, problem);

@@ -236,7 +236,7 @@ RabbitmqSink::work()
 	return failure;
 }
 
-// Again if it is time, or if somebody asks; until then what comes is told why the last time was in vain.
+// Again if it is time, or if a delivery asks for it; until then what comes is told why the last time was in vain.
 void
 RabbitmqSink::connect()
 {

@@ -5,7 +5,7 @@
 // if that channel is closed:
 // - the first ones to each exchange, until the exchange has taken one: it may not exist, or not be open to this user;
 // - those to an address that was refused, until it takes one;
-// - each that was open when a channel or connection was closed and nobody knows why, until it was answered;
+// - each that was open when a channel or connection was closed for a reason that is not known, until it was answered;
 // - those as large as one that was refused.
 // Guarantees: a message that is not to blame is hit at most once. Nothing here grows without bounds.
 #pragma once

@@ -1,5 +1,6 @@
 // See registry.h.
 #include "sinks/kinds.h"
+#include "sinks/registry.h"
 
 namespace relay {
 
@@ -8,22 +9,14 @@ std::span<const SinkKind>
 sink_kinds()
 {
 	static const std::vector<SinkKind> kinds = {
-		stdout_kind,
-		file_kind,
-		discard_kind,
-#if __has_include("sinks/postgres.cpp")
-		postgres_kind,
-#endif
-#if __has_include("sinks/http.cpp")
-		http_kind,
-#endif
-#if defined(HAVE_KAFKA) && __has_include("sinks/kafka.cpp")
+		stdout_kind,   file_kind, discard_kind, postgres_kind, http_kind,
+#ifdef HAVE_KAFKA
 		kafka_kind,
 #endif
-#if defined(HAVE_RABBITMQ) && __has_include("sinks/rabbitmq.cpp")
+#ifdef HAVE_RABBITMQ
 		rabbitmq_kind,
 #endif
-#if defined(HAVE_NATS) && __has_include("sinks/nats.cpp")
+#ifdef HAVE_NATS
 		nats_kind,
 #endif
 	};

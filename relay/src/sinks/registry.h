@@ -1,28 +1,12 @@
 // The kinds of sink that this program was built with.
 #pragma once
 
-#include "config/section.h"
-#include "core/route.h"
-#include "sinks/sink.h"
+#include "sinks/kind.h"
 
-#include <functional>
-#include <memory>
 #include <span>
-#include <string>
-#include <vector>
+#include <string_view>
 
 namespace relay {
-
-struct SinkKind {
-	std::string_view type; // as in the configuration
-	Binding binding;
-	std::string_view default_topic; // a template, where the relay's own default has no sense (HTTP needs a URL: empty)
-	std::span<const Code> (*codes)();
-	// Reads the kind's own values of the section and returns what makes the sink. Connects to nothing.
-	std::function<std::unique_ptr<Sink>()> (*read)(Section &section, const SinkSettings &settings);
-	// The defaults of this kind.
-	SinkSettings defaults;
-};
 
 std::span<const SinkKind> sink_kinds();            // those that were built
 std::span<const std::string_view> missing_kinds(); // left out, since their library was missing

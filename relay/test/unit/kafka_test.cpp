@@ -1,6 +1,6 @@
 // The sink kafka against the cluster that librdkafka brings along for tests: what is answered, once each, when brokers
 // go away, hang, refuse a batch, or end the idempotent producer.
-#include "config/section.h"
+#include "toml/section.h"
 #include "core/taxonomy.h"
 #include "sinks/kafka_codes.h"
 #include "sinks/registry.h"

@@ -1,5 +1,5 @@
 // See section.h.
-#include "config/section.h"
+#include "toml/section.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,6 +1,6 @@
 // One table of the configuration, read value by value.
 //
-// Guarantees: a value of the wrong type or out of range, and a key that nobody asked for, is a ConfigError that names
+// Guarantees: a value of the wrong type or out of range, and a key that is not asked for, is a ConfigError that names
 // the key, the value and the line. A string may stand as it is, or come from elsewhere: { env = "NAME" } or
 // { file = "PATH" } (the last newline is dropped). A secret is registered (core/secret.h), so that it can be kept out
 // of whatever is written. OUTBOX_RELAY__SINK__EVENTS__TIMEOUT=10s in the environment stands for that value of
@@ -54,7 +54,7 @@ public:
 	std::vector<Section> sections(std::string_view key);
 
 	[[noreturn]] void refuse(std::string_view key, std::string_view problem) const;
-	// Refuses what nobody asked for; of the root also variables of the environment.
+	// Refuses what was not asked for; of the root also variables of the environment.
 	void done() const;
 	// Equal if the same values were read, from wherever they came; those of inner sections count.
 	[[nodiscard]] std::string fingerprint() const;

@@ -1,0 +1,303 @@
+#include "db/connection.h"
+
+#include <bit>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace relay {
+
+namespace {
+
+template <class T>
+T
+big_endian(std::string_view bytes)
+{
+	T value = 0;
+
+	for (size_t i = 0; i < sizeof(T) && i < bytes.size(); i++)
+		value = static_cast<T>(value << 8) | static_cast<unsigned char>(bytes[i]);
+	return value;
+}
+
+std::string
+trimmed(const char *text)
+{
+	std::string result = redact(text != nullptr ? text : "");
+
+	while (!result.empty() && (result.back() == '\n' || result.back() == ' '))
+		result.pop_back();
+	return result;
+}
+
+// What stands before the user's string, he may change; what stands after it, he may not.
+PGconn *
+connect(const std::string &dsn)
+{
+	const char *const names[] = {"connect_timeout",           "keepalives_idle",
+								 "keepalives_interval",       "keepalives_count",
+								 "tcp_user_timeout",          "target_session_attrs",
+								 "fallback_application_name", "dbname",
+								 "client_encoding",           nullptr};
+	const char *const values[] = {"10",         "10",           "5",         "3",    "25000",
+								  "read-write", "outbox-relay", dsn.c_str(), "UTF8", nullptr};
+
+	return PQconnectdbParams(names, values, 1);
+}
+
+} // namespace
+
+bool
+Rows::ok() const
+{
+	auto status = PQresultStatus(result.get());
+
+	return status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK;
+}
+
+std::string
+Rows::sqlstate() const
+{
+	const char *state = PQresultErrorField(result.get(), PG_DIAG_SQLSTATE);
+
+	return state != nullptr ? state : "";
+}
+
+std::string
+Rows::error() const
+{
+	const char *text = PQresultErrorField(result.get(), PG_DIAG_MESSAGE_PRIMARY);
+
+	return trimmed(text != nullptr ? text : PQresultErrorMessage(result.get()));
+}
+
+std::string_view
+Rows::bytes(int row, int column) const
+{
+	return {PQgetvalue(result.get(), row, column), static_cast<size_t>(PQgetlength(result.get(), row, column))};
+}
+
+std::optional<std::string>
+Rows::maybe(int row, int column) const
+{
+	if (null(row, column))
+		return {};
+	return text(row, column);
+}
+
+int32_t
+Rows::int4(int row, int column) const
+{
+	return static_cast<int32_t>(big_endian<uint32_t>(bytes(row, column)));
+}
+
+int64_t
+Rows::int8(int row, int column) const
+{
+	return static_cast<int64_t>(big_endian<uint64_t>(bytes(row, column)));
+}
+
+double
+Rows::float8(int row, int column) const
+{
+	return std::bit_cast<double>(big_endian<uint64_t>(bytes(row, column)));
+}
+
+std::string
+Rows::uuid(int row, int column) const
+{
+	static constexpr char digits[] = "0123456789abcdef";
+	std::string result;
+
+	result.reserve(36);
+	for (unsigned char byte : bytes(row, column))
+	{
+		if (result.size() == 8 || result.size() == 13 || result.size() == 18 || result.size() == 23)
+			result += '-';
+		result += digits[byte >> 4];
+		result += digits[byte & 15];
+	}
+	return result;
+}
+
+std::string
+array_literal(const Parameters &elements)
+{
+	std::string result = "{";
+
+	for (const auto &element : elements)
+	{
+		if (result.size() > 1)
+			result += ',';
+		if (!element)
+		{
+			result += "NULL";
+			continue;
+		}
+		result += '"';
+		for (char c : *element)
+		{
+			if (c == '"' || c == '\\')
+				result += '\\';
+			result += c;
+		}
+		result += '"';
+	}
+	return result += '}';
+}
+
+std::string
+array_literal(const std::vector<std::string> &elements)
+{
+	return array_literal(Parameters(elements.begin(), elements.end()));
+}
+
+struct Connection::Attempt {
+	std::mutex mutex;
+	PGconn *made = nullptr;
+	bool abandoned = false;
+};
+
+Connection::Connection(const Secret &dsn, std::function<void()> wake) : attempt(std::make_shared<Attempt>())
+{
+	// If it is given up meanwhile, the thread closes what it made.
+	std::thread([dsn, wake = std::move(wake), shared = attempt] {
+		PGconn *made = connect(dsn.reveal());
+		bool abandoned;
+		{
+			std::lock_guard lock(shared->mutex);
+			abandoned = shared->abandoned;
+			if (!abandoned)
+				shared->made = made;
+			// Not after the lock: the one who is woken may be gone then.
+			if (!abandoned)
+				wake();
+		}
+		if (abandoned)
+			PQfinish(made);
+	}).detach();
+}
+
+Connection::~Connection()
+{
+	std::lock_guard lock(attempt->mutex);
+	attempt->abandoned = true;
+	if (attempt->made != nullptr)
+		PQfinish(attempt->made);
+}
+
+bool
+Connection::connected()
+{
+	if (connection || broken())
+		return !broken();
+
+	std::lock_guard lock(attempt->mutex);
+	if (attempt->made == nullptr)
+		return false;
+	connection.reset(attempt->made);
+	attempt->made = nullptr;
+	if (PQstatus(connection.get()) != CONNECTION_OK)
+		fail(trimmed(PQerrorMessage(connection.get())));
+	else if (PQsetnonblocking(connection.get(), 1) != 0 || PQenterPipelineMode(connection.get()) != 1)
+		fail(trimmed(PQerrorMessage(connection.get())));
+	return !broken();
+}
+
+void
+Connection::fail(std::string why)
+{
+	if (problem.empty())
+		problem = why.empty() ? "the connection is closed" : std::move(why);
+}
+
+void
+Connection::send(const std::string &statement, Parameters parameters, Done done)
+{
+	std::vector<const char *> values;
+
+	values.reserve(parameters.size());
+	for (const auto &parameter : parameters)
+		values.push_back(parameter ? parameter->c_str() : nullptr);
+	commands.push_back({std::move(done), Clock::now()});
+	if (PQsendQueryParams(connection.get(), statement.c_str(), static_cast<int>(values.size()), nullptr, values.data(),
+						  nullptr, nullptr, 1) != 1 ||
+		PQpipelineSync(connection.get()) != 1)
+		fail(trimmed(PQerrorMessage(connection.get())));
+	unsent = true;
+}
+
+std::optional<pollfd>
+Connection::interest() const
+{
+	if (!connection || broken())
+		return {};
+	return pollfd{PQsocket(connection.get()), static_cast<short>(POLLIN | (unsent ? POLLOUT : 0)), 0};
+}
+
+void
+Connection::pump(const std::function<void(const std::string &)> &notified)
+{
+	if (!connection || broken())
+		return;
+	if (PQconsumeInput(connection.get()) != 1)
+		return fail(trimmed(PQerrorMessage(connection.get())));
+	if (unsent)
+	{
+		int left = PQflush(connection.get());
+
+		if (left < 0)
+			return fail(trimmed(PQerrorMessage(connection.get())));
+		unsent = left > 0;
+	}
+	take_results();
+	while (PGnotify *notify = PQnotifies(connection.get()))
+	{
+		std::string payload = notify->extra;
+
+		PQfreemem(notify);
+		notified(payload);
+	}
+	if (PQstatus(connection.get()) != CONNECTION_OK)
+		fail(trimmed(PQerrorMessage(connection.get())));
+	else if (!commands.empty() && Clock::now() - commands.front().sent > patience)
+		fail("the server has not answered for " + std::to_string(patience.count()) + " s");
+}
+
+// Of each statement comes one result, a null pointer, and the sync that ends it.
+void
+Connection::take_results()
+{
+	bool ended = false; // the last one was a null pointer
+
+	while (!commands.empty() && !broken() && PQisBusy(connection.get()) == 0)
+	{
+		PGresult *result = PQgetResult(connection.get());
+
+		if (result == nullptr)
+		{
+			if (ended)
+				return;
+			ended = true;
+			continue;
+		}
+		ended = false;
+		if (PQresultStatus(result) == PGRES_PIPELINE_SYNC)
+		{
+			PQclear(result);
+			commands.pop_front();
+			// The server was busy with the ones before until now.
+			if (!commands.empty())
+				commands.front().sent = Clock::now();
+			continue;
+		}
+		Rows rows(result);
+		if (PQstatus(connection.get()) != CONNECTION_OK)
+			return fail(rows.error());
+		if (commands.front().done)
+			std::exchange(commands.front().done, nullptr)(std::move(rows));
+	}
+}
+
+} // namespace relay

@@ -1,0 +1,337 @@
+#include "flow/check.h"
+
+#include "db/connection.h"
+#include "flow/mailbox.h"
+
+#include <future>
+#include <iostream>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+namespace relay {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+// Asks one thing after another.
+class Asker {
+public:
+	explicit Asker(const Secret &dsn) : connection(dsn, [box = box] { box->post(0); }) {}
+
+	bool connect()
+	{
+		while (!connection.connected() && !connection.broken())
+			wait();
+		return !connection.broken();
+	}
+
+	// Throws what went wrong.
+	Rows ask(const std::string &statement, Parameters parameters = {})
+	{
+		std::optional<Rows> answer;
+
+		connection.send(statement, std::move(parameters), [&](Rows rows) { answer.emplace(std::move(rows)); });
+		while (connection.outstanding() > 0 && !connection.broken())
+		{
+			connection.pump([](const std::string &) {});
+			if (connection.outstanding() > 0)
+				wait();
+		}
+		if (connection.broken())
+			throw std::runtime_error(connection.why());
+		if (!answer->ok())
+			throw std::runtime_error(answer->error());
+		return std::move(*answer);
+	}
+
+	[[nodiscard]] const std::string &why() const { return connection.why(); }
+
+private:
+	void wait()
+	{
+		std::vector<pollfd> waits{{box->descriptor(), POLLIN, 0}};
+
+		if (auto interest = connection.interest())
+			waits.push_back(*interest);
+		poll(waits.data(), waits.size(), 1000);
+		box->take();
+	}
+
+	std::shared_ptr<Mailbox<int>> box = std::make_shared<Mailbox<int>>();
+	Connection connection;
+};
+
+struct NoAnswers final : Answers {
+	void answer(uint64_t, Answer) override {}
+	void blocked(bool) override {}
+};
+
+// What is pending, as a claim would return it, oldest first.
+constexpr const char *pending_messages =
+	"SELECT m.outbox_id, m.queue, m.event_id, m.event_type, m.aggregate_type, m.aggregate_id, m.partition_key, m.sequence_id, "
+	"m.idempotency_key, m.routing_key, m.priority::int4, m.payload, m.headers, p.attempt_count, m.created_at, m.payload_bytes, "
+	"m.content_type FROM outbox.pending p JOIN outbox.messages m USING (outbox_id) "
+	"WHERE ($1::text[] IS NULL OR p.queue = ANY ($1::text[])) AND ($3::uuid IS NULL OR p.outbox_id > $3::uuid) "
+	"ORDER BY p.outbox_id LIMIT $2::int8";
+
+Message
+decode_pending(const Rows &rows, int row)
+{
+	Message message;
+
+	message.outbox_id = rows.uuid(row, 0);
+	message.queue = rows.text(row, 1);
+	message.event_id = rows.uuid(row, 2);
+	message.event_type = rows.text(row, 3);
+	message.aggregate_type = rows.maybe(row, 4);
+	message.aggregate_id = rows.maybe(row, 5);
+	message.partition_key = rows.maybe(row, 6);
+	if (!rows.null(row, 7))
+		message.sequence_id = rows.int8(row, 7);
+	message.idempotency_key = rows.maybe(row, 8);
+	message.routing_key = rows.maybe(row, 9);
+	message.priority = rows.int4(row, 10);
+	if (!rows.null(row, 11))
+		message.payload = rows.jsonb(row, 11);
+	message.headers = rows.jsonb(row, 12);
+	message.attempt = rows.int4(row, 13) + 1;
+	message.created_at =
+		std::chrono::sys_time<std::chrono::microseconds>(std::chrono::microseconds(rows.timestamptz(row, 14)));
+	message.payload_bytes = rows.maybe(row, 15);
+	message.content_type = rows.maybe(row, 16);
+	return message;
+}
+
+std::optional<std::string>
+queues_of(const SourceSettings &source)
+{
+	if (source.queues.front() == "*")
+		return {};
+	return array_literal(source.queues);
+}
+
+using Sinks = std::map<std::string, std::unique_ptr<Sink>>;
+
+nlohmann::ordered_json
+what_would_happen(const Config &config, const Sinks &sinks, Message message)
+{
+	nlohmann::ordered_json line{{"outbox_id", message.outbox_id},
+								{"event_id", message.event_id},
+								{"event_type", message.event_type},
+								{"queue", message.queue},
+								{"attempt", message.attempt}};
+	const Route *route = config.routes->of(message);
+	auto refuse = [&](const std::string &code, const std::string &text) {
+		line["refused"] = code;
+		line["error"] = text;
+	};
+
+	if (route == nullptr)
+	{
+		refuse("NO_ROUTE_CONFIGURED", "no route matches the message");
+		return line;
+	}
+	line["sink"] = route->sink;
+	auto mapped = map(*route, config.sinks.at(route->sink).binding, std::move(message));
+	if (auto *refusal = std::get_if<Refusal>(&mapped))
+	{
+		refuse(refusal->code, refusal->text);
+		return line;
+	}
+	const auto &delivery = std::get<Delivery>(mapped);
+	line["topic"] = delivery.to.topic;
+	if (!delivery.to.exchange.empty())
+		line["exchange"] = delivery.to.exchange;
+	if (!delivery.to.method.empty())
+		line["method"] = delivery.to.method;
+	if (delivery.to.key)
+		line["key"] = *delivery.to.key;
+	line["headers"] = nlohmann::ordered_json::object();
+	for (const auto &[name, value] : delivery.headers)
+		line["headers"][name] = value;
+	line["content-type"] = delivery.content_type;
+	line["body"] = delivery.body;
+	if (auto objection = sinks.at(route->sink)->objection(delivery))
+		refuse("ILLEGAL_DESTINATION", *objection);
+	return line;
+}
+
+void
+print(const nlohmann::ordered_json &line)
+{
+	std::cout << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+}
+
+// Messages of a source in portions, until `most` were seen.
+template <class Each>
+void
+each_pending(Asker &asker, const SourceSettings &source, size_t most, Each each)
+{
+	constexpr size_t portion = 500;
+	std::optional<std::string> last;
+
+	while (most > 0)
+	{
+		Rows rows = asker.ask(pending_messages, {queues_of(source), std::to_string(std::min(most, portion)), last});
+
+		for (int row = 0; row < rows.count(); row++)
+			each(decode_pending(rows, row));
+		if (rows.count() < static_cast<int>(std::min(most, portion)))
+			return;
+		last = rows.uuid(rows.count() - 1, 0);
+		most -= static_cast<size_t>(rows.count());
+	}
+}
+
+bool
+check_source(const SourceSettings &source, const Config &config, const Sinks &sinks, size_t messages)
+{
+	Asker asker(source.dsn);
+	bool well = true;
+
+	std::cout << "source " << source.name << ": ";
+	if (!asker.connect())
+	{
+		std::cout << asker.why() << "\n";
+		return false;
+	}
+	try
+	{
+		Rows server = asker.ask("SELECT pg_catalog.current_setting('server_version'), current_user::text, "
+								"pg_catalog.pg_has_role('outbox_executor', 'USAGE')");
+
+		std::cout << "connected to PostgreSQL " << server.text(0, 0) << " as " << server.text(0, 1) << "\n";
+		if (!server.boolean(0, 2))
+		{
+			std::cout << "  may not claim: GRANT outbox_executor TO " << server.text(0, 1) << "\n";
+			well = false;
+		}
+		asker.ask("LISTEN outbox_pending");
+	}
+	catch (const std::exception &error)
+	{
+		std::cout << error.what() << "\n";
+		return false;
+	}
+	try
+	{
+		Rows missing = asker.ask("SELECT q FROM pg_catalog.unnest($1::text[]) q WHERE NOT EXISTS "
+								 "(SELECT FROM outbox.queues WHERE queue = q)",
+								 {queues_of(source)});
+
+		for (int row = 0; row < missing.count(); row++)
+		{
+			std::cout << "  there is no queue " << missing.text(row, 0) << "\n";
+			well = false;
+		}
+		each_pending(asker, source, messages, [&](Message message) {
+			std::cout << "  ";
+			print(what_would_happen(config, sinks, std::move(message)));
+		});
+	}
+	catch (const std::exception &error)
+	{
+		std::cout << "  cannot look at queues and messages (GRANT outbox_readonly): " << error.what() << "\n";
+		well = well && source.queues.front() != "*";
+	}
+	return well;
+}
+
+bool
+check_sink(const std::string &name, Sink &sink, const SinkSettings &settings, const std::string &endpoint)
+{
+	auto answered = std::make_shared<std::promise<Answer>>();
+	auto answer = answered->get_future();
+
+	std::cout << "sink " << name << (endpoint.empty() ? "" : " " + endpoint) << ": ";
+	sink.probe(endpoint, [answered](Answer answer) { answered->set_value(std::move(answer)); });
+	if (answer.wait_for(settings.timeout + 5s) != std::future_status::ready)
+	{
+		std::cout << "no answer within " << settings.timeout.count() << " ms\n";
+		return false;
+	}
+	Answer said = answer.get();
+	std::cout << (said.accepted ? "reached" : said.code + " " + redact(said.text)) << "\n";
+	return said.accepted;
+}
+
+// The endpoints that the configuration names itself.
+std::set<std::string>
+endpoints_of(const Config &config, const std::string &name, const Sink &sink)
+{
+	std::set<std::string> endpoints;
+
+	for (const Route &route : config.routes->all())
+	{
+		if (route.sink != name || !route.topic.constant())
+			continue;
+
+		Delivery delivery;
+		delivery.to.topic = route.topic.source();
+		endpoints.insert(sink.endpoint(delivery));
+	}
+	if (endpoints.empty())
+		endpoints.insert("");
+	return endpoints;
+}
+
+Sinks
+make_sinks(const Config &config)
+{
+	Sinks sinks;
+
+	for (const auto &[name, sink] : config.sinks)
+		sinks.emplace(name, sink.make());
+	return sinks;
+}
+
+} // namespace
+
+bool
+check(const Config &config, size_t messages)
+{
+	NoAnswers ignored;
+	Sinks sinks = make_sinks(config);
+	bool well = true;
+
+	for (auto &[name, sink] : sinks)
+	{
+		sink->start(ignored);
+		for (const auto &endpoint : endpoints_of(config, name, *sink))
+			well = check_sink(name, *sink, config.sinks.at(name).settings, endpoint) && well;
+	}
+	for (const auto &source : config.sources)
+		well = check_source(source, config, sinks, messages) && well;
+	std::cout << (well ? "all is well\n" : "not all is well\n");
+	return well;
+}
+
+bool
+dry_run(const Config &config)
+{
+	Sinks sinks = make_sinks(config);
+	bool well = true;
+
+	for (const auto &source : config.sources)
+	{
+		try
+		{
+			Asker asker(source.dsn);
+
+			if (!asker.connect())
+				throw std::runtime_error(asker.why());
+			each_pending(asker, source, SIZE_MAX,
+						 [&](Message message) { print(what_would_happen(config, sinks, std::move(message))); });
+		}
+		catch (const std::exception &error)
+		{
+			std::cerr << "source " << source.name << ": " << error.what() << "\n";
+			well = false;
+		}
+	}
+	return well;
+}
+
+} // namespace relay

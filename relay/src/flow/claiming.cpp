@@ -1,0 +1,243 @@
+// A source's claims, and how messages get into the hands of the outlets.
+#include "flow/source.h"
+#include "seen/log.h"
+
+#include <algorithm>
+
+namespace relay {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr size_t unlimited = SIZE_MAX;
+constexpr auto unknown_queue_pause = 10s, refused_pause = 1s;
+
+} // namespace
+
+std::vector<std::string>
+Source::queues() const
+{
+	std::vector<std::string> all;
+
+	if (my_settings.queues.front() != "*")
+		return my_settings.queues;
+	for (const auto &[queue, ordering] : orderings)
+		all.push_back(queue);
+	return all;
+}
+
+// Of a queue that leads nowhere everything is refused, which takes no room.
+size_t
+Source::room_of(const std::string &queue) const
+{
+	size_t room = 0;
+	auto sinks = routing->routes->sinks_of(queue);
+
+	if (sinks.empty())
+		return unlimited;
+	for (const auto &sink : sinks)
+	{
+		if (auto found = routing->outlets.find(sink); found != routing->outlets.end())
+			room = std::max(room, found->second->room());
+	}
+	return room;
+}
+
+// What to claim now, or nothing. A queue whose sinks are all away or full is left out; one whose sink asks for a
+// message to try with is claimed alone, and one message of it.
+std::optional<ClaimPlan>
+Source::plan(Clock::time_point now)
+{
+	ClaimPlan plan;
+	size_t taken = in_flight.size() + asked, least_room = unlimited;
+
+	if (stop_at || !appetite.hungry() || now < claim_after || taken >= my_settings.max_in_flight)
+		return {};
+
+	auto all = queues();
+	for (size_t i = 0; i < all.size(); i++)
+	{
+		size_t index = one_by_one ? (next_queue + i) % all.size() : i;
+		const std::string &queue = all[index];
+		auto unknown = unknown_queues.find(queue);
+		size_t room = room_of(queue);
+
+		if (room == 0 || (unknown != unknown_queues.end() && now < unknown->second))
+			continue;
+		if (room == 1)
+		{
+			plan.size = 1;
+			plan.queues = {queue};
+			plan.weights.clear();
+			return asked == 0 ? std::optional(plan) : std::nullopt;
+		}
+		least_room = std::min(least_room, room);
+		plan.queues.push_back(queue);
+		if (!my_settings.weights.empty())
+			plan.weights.push_back(my_settings.weights[index]);
+		if (one_by_one)
+		{
+			next_queue = index + 1;
+			break;
+		}
+	}
+	if (plan.queues.empty())
+		return {};
+	plan.size = std::min({my_settings.batch, my_settings.max_in_flight - taken, least_room});
+	// A small claim costs as much as a large one: while others are under way, wait until there is room for more.
+	if (plan.size < std::min(my_settings.batch, my_settings.max_in_flight) / 4 && taken > 0)
+		return {};
+	return plan;
+}
+
+void
+Source::send_claim(ClaimPlan plan)
+{
+	auto sent = Clock::now();
+	Parameters parameters{worker_id, std::to_string(plan.size), interval(my_settings.lease), array_literal(plan.queues),
+						  array_or_null(plan.weights)};
+
+	appetite.sent(plan);
+	asked += plan.size;
+	work->send(std::string("SELECT outbox_id, ") + claim_columns + " FROM outbox.claim($1, $2, $3, $4, '0', $5)",
+			   std::move(parameters), [this, plan, sent](Rows rows) {
+				   asked -= plan.size;
+				   if (!rows.ok())
+					   return claim_refused(plan, rows);
+				   take_claimed(plan, rows, 0, sent);
+			   });
+}
+
+void
+Source::take_claimed(const ClaimPlan &plan, const Rows &rows, int first_row, Clock::time_point sent)
+{
+	int first_column = first_row > 0 ? 5 : 1; // a report's columns come before
+	auto count = static_cast<size_t>(rows.count() - first_row);
+
+	appetite.answered(plan, count);
+	state.last_claim = polled = Clock::now();
+	state.claimed += count;
+	observers.metrics.claimed(my_settings.name, count);
+	for (int row = first_row; row < rows.count(); row++)
+		accept(decode(rows, row, first_column, sent));
+}
+
+// One queue that does not exist keeps no other from being served.
+void
+Source::claim_refused(const ClaimPlan &plan, const Rows &rows)
+{
+	std::string state_code = rows.sqlstate();
+
+	appetite.answered(plan, plan.size);
+	if (state_code == "P7004" && plan.queues.size() > 1)
+	{
+		one_by_one = true;
+		return;
+	}
+	if (state_code == "P7004")
+		unknown_queues[plan.queues.front()] = Clock::now() + unknown_queue_pause;
+	else
+		claim_after = Clock::now() + refused_pause;
+	state.problem = rows.error();
+	log(Level::error, "could not claim", {{"source", my_settings.name}, {"code", state_code}, {"error", rows.error()}});
+	// A standby takes nothing: find the primary.
+	if (state_code == "25006")
+		on_standby = true;
+}
+
+bool
+Source::kept_in_order(const Message &message) const
+{
+	if (!message.sequence_id || !message.partition_key)
+		return false;
+	auto found = orderings.find(message.queue);
+	return found == orderings.end() || found->second == "fifo";
+}
+
+void
+Source::accept(Claimed claimed)
+{
+	uint64_t number = ++last_number;
+	Message &message = claimed.message;
+	InFlight &one = in_flight[number];
+
+	one.lease = std::move(claimed.lease);
+	one.lease_end = std::make_shared<LeaseEnd>(one.lease.until);
+	one.event_id = message.event_id;
+	one.event_type = message.event_type;
+	one.queue = message.queue;
+	one.attempt = message.attempt;
+	const Route *route = routing->routes->of(message);
+	auto found = route != nullptr ? routing->outlets.find(route->sink) : routing->outlets.end();
+	if (kept_in_order(message))
+		one.chain = message.queue + '\0' + *message.partition_key;
+	one.parcel = Parcel{.number = number,
+						.results = inbox,
+						.routes = routing->routes,
+						.route = route,
+						.message = std::move(message),
+						.lease_end = one.lease_end};
+	if (found != routing->outlets.end())
+	{
+		one.sink = found->first;
+		one.outlet = found->second;
+	}
+	if (!one.chain.empty())
+	{
+		auto &chain = chains[one.chain];
+
+		chain.push_back(number);
+		if (chain.front() != number)
+			return;
+	}
+	submit(one);
+}
+
+void
+Source::submit(InFlight &one)
+{
+	Parcel parcel = std::move(*one.parcel);
+	uint64_t number = parcel.number;
+	auto now = Clock::now();
+
+	one.parcel.reset();
+	one.phase = Phase::open;
+	open++;
+	if (one.outlet)
+		one.outlet->submit(std::move(parcel));
+	else
+	{
+		Result result{.number = number, .verdict = Verdict::refused, .answer = {}, .handed = now, .answered = now};
+
+		result.answer = {.code = "NO_ROUTE_CONFIGURED", .text = "no route matches the message"};
+		on(std::move(result));
+	}
+}
+
+// The first of a chain has ended. If it was accepted, the next one is handed over; else those behind it must not
+// overtake it.
+void
+Source::chain_goes_on(const std::string &name, uint64_t number, bool accepted)
+{
+	auto found = chains.find(name);
+
+	if (found == chains.end())
+		return;
+	std::erase(found->second, number);
+	if (!accepted)
+	{
+		auto rest = std::move(found->second);
+
+		chains.erase(found);
+		for (uint64_t behind : rest)
+			release(behind, 0ms);
+		return;
+	}
+	if (found->second.empty())
+		chains.erase(found);
+	else if (auto next = in_flight.find(found->second.front()); next != in_flight.end() && next->second.parcel)
+		submit(next->second);
+}
+
+} // namespace relay

@@ -1,0 +1,101 @@
+#include "flow/claims.h"
+
+#include <algorithm>
+
+namespace relay {
+
+const char *const claim_columns =
+	"queue, event_id, event_type, aggregate_type, aggregate_id, partition_key, sequence_id, idempotency_key, routing_key, priority, "
+	"payload, headers, attempt_count, created_at, lease_token, lease_expires_at, payload_bytes, content_type, "
+	"pg_catalog.clock_timestamp()";
+
+void
+Appetite::notified()
+{
+	notifications++;
+	level = std::max<size_t>(level, 1);
+}
+
+void
+Appetite::sent(ClaimPlan &plan)
+{
+	plan.notified = notifications;
+	outstanding++;
+}
+
+void
+Appetite::answered(const ClaimPlan &plan, size_t got)
+{
+	outstanding--;
+	if (got >= plan.size)
+		level = 2;
+	else if (plan.notified < notifications)
+		level = 1;
+	else
+		level = 0;
+}
+
+void
+Appetite::disconnected()
+{
+	outstanding = 0;
+	level = 1;
+}
+
+Claimed
+decode(const Rows &rows, int row, int first, Clock::time_point sent)
+{
+	Claimed claimed;
+	Message &message = claimed.message;
+	Lease &lease = claimed.lease;
+
+	message.outbox_id = rows.uuid(row, 0);
+	message.queue = rows.text(row, first);
+	message.event_id = rows.uuid(row, first + 1);
+	message.event_type = rows.text(row, first + 2);
+	message.aggregate_type = rows.maybe(row, first + 3);
+	message.aggregate_id = rows.maybe(row, first + 4);
+	message.partition_key = rows.maybe(row, first + 5);
+	if (!rows.null(row, first + 6))
+		message.sequence_id = rows.int8(row, first + 6);
+	message.idempotency_key = rows.maybe(row, first + 7);
+	message.routing_key = rows.maybe(row, first + 8);
+	message.priority = rows.int4(row, first + 9);
+	if (!rows.null(row, first + 10))
+		message.payload = rows.jsonb(row, first + 10);
+	message.headers = rows.jsonb(row, first + 11);
+	message.attempt = rows.int4(row, first + 12) + 1;
+	message.created_at =
+		std::chrono::sys_time<std::chrono::microseconds>(std::chrono::microseconds(rows.timestamptz(row, first + 13)));
+	message.payload_bytes = rows.maybe(row, first + 16);
+	message.content_type = rows.maybe(row, first + 17);
+
+	auto length = std::chrono::microseconds(rows.timestamptz(row, first + 15) - rows.timestamptz(row, first + 18));
+	lease.outbox_id = message.outbox_id;
+	lease.token = rows.uuid(row, first + 14);
+	lease.until = sent + length;
+	lease.half = sent + length / 2;
+	return claimed;
+}
+
+std::optional<std::string>
+array_or_null(const std::vector<int64_t> &numbers)
+{
+	std::vector<std::string> texts;
+
+	if (numbers.empty())
+		return {};
+	for (int64_t number : numbers)
+		texts.push_back(std::to_string(number));
+	return array_literal(texts);
+}
+
+std::optional<std::string>
+interval(std::optional<std::chrono::milliseconds> duration)
+{
+	if (!duration)
+		return {};
+	return std::to_string(duration->count()) + " milliseconds";
+}
+
+} // namespace relay

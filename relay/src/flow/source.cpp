@@ -1,0 +1,351 @@
+#include "flow/source.h"
+
+#include "seen/log.h"
+
+#include <algorithm>
+
+#include <poll.h>
+
+namespace relay {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto tick = 500ms; // leases are looked at, the state is shown
+constexpr auto status_interval = 3s, orderings_interval = 30s;
+
+} // namespace
+
+Source::Source(SourceSettings settings, std::string worker_id, std::shared_ptr<const Routing> routing,
+			   Observers observers)
+	: my_settings(std::move(settings)), worker_id(std::move(worker_id)), observers(observers),
+	  inbox(std::make_shared<Inbox>())
+{
+	state.poll_interval = my_settings.poll_interval;
+	reroute_now(std::move(routing));
+	thread = std::thread([this] { run(); });
+}
+
+Source::~Source()
+{
+	stop(0ms);
+	thread.join();
+	observers.board.remove_source(my_settings.name);
+}
+
+void
+Source::reroute(std::shared_ptr<const Routing> routing)
+{
+	inbox->box.post(std::move(routing));
+}
+
+void
+Source::stop(std::chrono::milliseconds grace)
+{
+	inbox->box.post(StopBy{Clock::now() + grace});
+}
+
+void
+Source::run()
+{
+	while (!done(Clock::now()))
+	{
+		auto now = Clock::now();
+
+		wait(now);
+		take_inbox();
+		now = Clock::now();
+		connect(now);
+		for (Connection *connection : {work.get(), listener.get()})
+		{
+			if (connection != nullptr)
+				connection->pump([&](const std::string &queue) {
+					if (my_settings.queues.front() == "*" && !orderings.contains(queue))
+						orderings_at = {};
+					appetite.notified();
+					observers.metrics.notify_wakeup(my_settings.name);
+				});
+		}
+		if ((work && work->broken()) || (listener && listener->broken()) || on_standby)
+			lost_connection(now);
+		if (now - ticked >= tick)
+		{
+			ticked = now;
+			renew(now);
+			show(now);
+			if (stop_at && *stop_at <= now)
+				give_up();
+		}
+		if (!working() || !is_listening)
+			continue;
+		if (appetite.idle() && now - polled >= my_settings.poll_interval)
+		{
+			polled = now;
+			appetite.notified();
+			observers.metrics.poll_wakeup(my_settings.name);
+		}
+		send_releases();
+		while (work->outstanding() < 3 && !work->broken())
+		{
+			auto next_claim = plan(Clock::now());
+			// What comes soon is waited for: then the batch is larger.
+			bool report = reports.sending() == 0 && reports.due(now, open == 0);
+
+			if (report)
+				send_report(std::move(next_claim));
+			else if (next_claim)
+				send_claim(std::move(*next_claim));
+			else
+				break;
+		}
+		work->pump([](const std::string &) {});
+	}
+	observers.metrics.in_flight(my_settings.name, 0);
+	has_ended = true;
+}
+
+void
+Source::wait(Clock::time_point now)
+{
+	std::vector<pollfd> waits{{inbox->box.descriptor(), POLLIN, 0}};
+
+	for (Connection *connection : {work.get(), listener.get()})
+	{
+		if (connection == nullptr)
+			continue;
+		if (auto interest = connection->interest())
+			waits.push_back(*interest);
+	}
+	auto pause = std::chrono::ceil<std::chrono::milliseconds>(next(now) - now);
+	poll(waits.data(), waits.size(), static_cast<int>(std::clamp<int64_t>(pause.count(), 0, 10'000)));
+}
+
+Clock::time_point
+Source::next(Clock::time_point now) const
+{
+	auto next = ticked + tick;
+
+	if (!work)
+		return std::min(next, connect_at);
+	if (working() && is_listening)
+	{
+		next = std::min(next, polled + my_settings.poll_interval);
+		if (auto due = reports.due_at(); due && reports.sending() == 0)
+			next = std::min(next, *due);
+		if (claim_after > now)
+			next = std::min(next, claim_after);
+	}
+	return std::max(next, now);
+}
+
+void
+Source::take_inbox()
+{
+	for (auto &event : inbox->box.take())
+	{
+		if (auto *result = std::get_if<Result>(&event))
+			on(std::move(*result));
+		else if (auto *stop = std::get_if<StopBy>(&event))
+			begin_stop(stop->when);
+		else if (auto *other = std::get_if<std::shared_ptr<const Routing>>(&event))
+			reroute_now(std::move(*other));
+	}
+}
+
+void
+Source::reroute_now(std::shared_ptr<const Routing> other)
+{
+	routing = std::move(other);
+	for (const auto &[name, outlet] : routing->outlets)
+		outlet->watch(inbox);
+}
+
+// ---------------------------------------------------------------- connections
+
+void
+Source::connect(Clock::time_point now)
+{
+	if (!work && now >= connect_at)
+	{
+		auto wake = [box = inbox] { box->nudge(); };
+
+		work = std::make_unique<Connection>(my_settings.dsn, wake);
+		listener = std::make_unique<Connection>(my_settings.dsn, wake);
+	}
+	if (!work || is_connected)
+		return;
+	// Both are looked at, so that the failure of either is seen.
+	bool first = work->connected(), second = listener->connected();
+	if (!first || !second)
+		return;
+	is_connected = true;
+	listen();
+	read_orderings();
+}
+
+void
+Source::listen()
+{
+	listener->send("LISTEN outbox_pending", {}, [this](Rows rows) {
+		if (!rows.ok())
+		{
+			state.problem = rows.error();
+			return;
+		}
+		log(Level::info, "connected; listening", {{"source", my_settings.name}});
+		is_listening = true;
+		pause = 0ms;
+		state.problem.clear();
+		observers.metrics.source_up(my_settings.name, true);
+	});
+}
+
+void
+Source::lost_connection(Clock::time_point now)
+{
+	std::string why = on_standby ? "the server is a standby" : work->broken() ? work->why() : listener->why();
+
+	if (pause == 0ms || why != state.problem)
+		log(Level::warning, "the database is away", {{"source", my_settings.name}, {"error", why}});
+	state.problem = why;
+	work.reset();
+	listener.reset();
+	is_connected = is_listening = status_sent = renewing = on_standby = false;
+	reports.disconnected();
+	appetite.disconnected();
+	asked = 0;
+	// What was being released may be, or not.
+	releases.clear();
+	unreleased.clear();
+	for (const auto &[number, message] : in_flight)
+	{
+		if (message.phase == Phase::releasing)
+			releases[0ms].push_back(number);
+	}
+	pause = std::min<std::chrono::milliseconds>(pause == 0ms ? 100ms : pause * 2, 5000ms);
+	connect_at = now + pause;
+	observers.metrics.source_up(my_settings.name, false);
+}
+
+// Whether a queue keeps its keys in order. Without the right to ask, every numbered message is kept in order.
+void
+Source::read_orderings()
+{
+	orderings_at = Clock::now();
+	listener->send("SELECT queue, ordering FROM outbox.queues", {}, [this](Rows rows) {
+		if (!rows.ok())
+		{
+			if (my_settings.queues.front() == "*")
+				state.problem =
+					"queues = [\"*\"] needs the right to read outbox.queues (GRANT outbox_readonly): " + rows.error();
+			return;
+		}
+		orderings.clear();
+		for (int row = 0; row < rows.count(); row++)
+			orderings.emplace(rows.text(row, 0), rows.text(row, 1));
+	});
+}
+
+void
+Source::read_status()
+{
+	status_sent = true;
+	status_at = Clock::now();
+	listener->send(
+		"SELECT s.queue, s.due_unleased_count::int8, s.leased_count::int8, s.scheduled_count::int8, s.dead_count::int8, "
+		"s.expired_lease_count::int8, s.oldest_due_age_seconds::float8, s.paused, "
+		"(SELECT pg_catalog.count(*) FROM outbox.blocked_keys b WHERE b.queue = s.queue AND b.reason = 'dead') "
+		"FROM outbox.status s ORDER BY s.queue",
+		{}, [this](Rows rows) {
+			status_sent = false;
+			state.queues.clear();
+			for (int row = 0; rows.ok() && row < rows.count(); row++)
+				state.queues.push_back({.queue = rows.text(row, 0),
+										.due = rows.int8(row, 1),
+										.leased = rows.int8(row, 2),
+										.scheduled = rows.int8(row, 3),
+										.dead = rows.int8(row, 4),
+										.expired = rows.int8(row, 5),
+										.oldest_due_seconds = rows.null(row, 6) ? 0 : rows.float8(row, 6),
+										.paused = rows.boolean(row, 7),
+										.blocked_keys = rows.int8(row, 8)});
+		});
+}
+
+// ---------------------------------------------------------------- the end
+
+void
+Source::begin_stop(Clock::time_point until)
+{
+	bool first = !stop_at;
+
+	stop_at = until;
+	if (!first)
+		return;
+	chains.clear();
+	std::set<std::shared_ptr<Outlet>> outlets;
+	for (auto &[number, message] : in_flight)
+	{
+		if (message.phase == Phase::waiting)
+			release(number, 0ms);
+		else if (message.phase == Phase::open && message.outlet)
+			outlets.insert(message.outlet);
+	}
+	for (const auto &outlet : outlets)
+		outlet->withdraw_all(inbox);
+}
+
+// What the sinks have not answered by now is reported as it is: tried, with a result that is not known.
+void
+Source::give_up()
+{
+	if (given_up)
+		return;
+	given_up = true;
+	std::vector<uint64_t> unanswered;
+	for (const auto &[number, message] : in_flight)
+	{
+		if (message.phase == Phase::open)
+			unanswered.push_back(number);
+	}
+	for (uint64_t number : unanswered)
+	{
+		Result result{.number = number,
+					  .verdict = Verdict::try_again,
+					  .answer = {},
+					  .handed = Clock::now(),
+					  .answered = Clock::now()};
+
+		result.answer = {.code = "SINK_STOPPED", .text = "the relay stopped before the sink had answered"};
+		on(std::move(result));
+	}
+}
+
+bool
+Source::done(Clock::time_point now) const
+{
+	constexpr auto last_report = 5s; // after the grace, for what has to be recorded
+
+	return stop_at && ((in_flight.empty() && (!work || work->outstanding() == 0)) || now >= *stop_at + last_report ||
+					   (now >= *stop_at && !working()));
+}
+
+void
+Source::show(Clock::time_point now)
+{
+	state.connected = working();
+	state.listening = is_listening;
+	state.in_flight = in_flight.size();
+	state.unrecorded = working() ? 0 : reports.size();
+	observers.metrics.in_flight(my_settings.name, in_flight.size());
+	observers.board.put(my_settings.name, state);
+	if (!working() || !is_listening)
+		return;
+	if (now - orderings_at >= orderings_interval)
+		read_orderings();
+	if (observers.board.watched() && !status_sent && now - status_at >= status_interval)
+		read_status();
+}
+
+} // namespace relay
