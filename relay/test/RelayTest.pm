@@ -1,0 +1,119 @@
+# What the tests of the relay with real brokers share: its configuration, and the one question that each of them asks in the end.
+#
+#   relay_config($node, $sinks, %source)   a configuration: the database of that node as role relay, which is made and may do
+#                                          nothing but work; %source are more keys of [[source]], values as TOML has them; $sinks
+#                                          is what comes after it
+#   reload($relay, $config)                gives a running relay another configuration, and has it read
+#   wait_until_done($node, $where)         until no message waits or is leased (of those for which that holds in outbox.messages)
+#   proven($node, $test, $accepted, where => SQL, failed => 0)
+#
+# proven: every committed message was accepted exactly as often as the ledger says, and at least once. $accepted is what the
+# broker has, counted by whoever reads it: an array of outbox_ids, one for each record, or a hash of outbox_id => number of
+# records. `where` chooses messages of outbox.messages; what was accepted must be of these. `failed` is the number of
+# dead letters among them.
+#
+# Guarantees: it fails if a message has another number of ends than one, if one that the ledger calls DISPATCHED is not
+# there, if one is there that was not committed, and if one is there more often than attempts may have brought it.
+# Those are the DISPATCHED one, and the RETRYABLE and the lost ones (ZOMBIE_REQUEUE), of which nobody knows. So a message that was
+# released untried, or refused, and arrived nevertheless is found too.
+package RelayTest;
+
+use strict;
+use warnings;
+
+use BrokerTest;
+use Exporter 'import';
+use Test::More;
+
+our @EXPORT = qw(relay_config reload wait_until_done proven);
+
+sub relay_config
+{
+	my ($node, $sinks, %source) = @_;
+	my $dsn = $node->connstr('postgres') . ' user=relay';
+
+	$node->safe_psql('postgres', q{
+		DO $$ BEGIN
+			CREATE ROLE relay LOGIN IN ROLE outbox_executor;
+		EXCEPTION WHEN duplicate_object THEN NULL;
+		END $$});
+	return join "\n", '[relay]', 'listen = ""', '[log]', 'level = "debug"', '[[source]]', 'name = "main"', qq{dsn = "$dsn"},
+		(map { "$_ = $source{$_}" } sort keys %source), $sinks, '';
+}
+
+sub reload
+{
+	my ($relay, $config) = @_;
+	my $before = () = $relay->log =~ /configuration was read again/g;
+
+	write_file("$relay->{folder}/relay.toml", $config);
+	$relay->signal('HUP');
+	return wait_for(sub { (() = $relay->log =~ /configuration was read again/g) > $before }, 'the configuration to be read');
+}
+
+sub wait_until_done
+{
+	my ($node, $where) = @_;
+	my $these = $where ? "WHERE outbox_id IN (SELECT outbox_id FROM outbox.messages WHERE $where)" : '';
+
+	return wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM outbox.pending $these") == 0 }, 'everything to be done');
+}
+
+# By message: how many attempts ended how. After the last one of too many nobody knows either.
+sub ledger
+{
+	my ($node, $where) = @_;
+	my %ledger;
+	my $rows = $node->safe_psql('postgres', qq{
+		SELECT m.outbox_id, count(*) FILTER (WHERE a.state = 'DISPATCHED'), count(*) FILTER (WHERE a.state = 'FAILED'),
+			count(*) FILTER (WHERE a.state IN ('RETRYABLE', 'ZOMBIE_REQUEUE') OR a.error_code = 'RETRIES_EXHAUSTED')
+		FROM (SELECT * FROM outbox.messages WHERE $where) m LEFT JOIN outbox.attempts a USING (outbox_id) GROUP BY 1});
+
+	foreach my $row (split /\n/, $rows)
+	{
+		my ($id, @counts) = split /\|/, $row;
+
+		@{ $ledger{$id} }{qw(dispatched failed unknown)} = @counts;
+	}
+	return \%ledger;
+}
+
+# What is wrong, one line for each message.
+sub unproven
+{
+	my ($ledger, $accepted) = @_;
+	my (%count, @problems);
+
+	if (ref $accepted eq 'ARRAY')
+	{
+		$count{ $_ // 'a record without outbox_id' }++ foreach @$accepted;
+	}
+	else
+	{
+		%count = %$accepted;
+	}
+	foreach my $id (sort keys %$ledger)
+	{
+		my ($dispatched, $failed, $unknown) = @{ $ledger->{$id} }{qw(dispatched failed unknown)};
+		my $there = delete $count{$id} // 0;
+
+		push @problems, "$id: $there times there; $dispatched DISPATCHED, $failed FAILED, $unknown unknown"
+			if $dispatched + $failed != 1 || $there < $dispatched || $there > $dispatched + $unknown;
+	}
+	return (@problems, map { "$_: there, and not committed" } sort keys %count);
+}
+
+sub proven
+{
+	my ($node, $test, $accepted, %options) = @_;
+	my $ledger = ledger($node, $options{where} // 'true');
+	my @problems = unproven($ledger, $accepted);
+	my $failed = grep { $_->{failed} } values %$ledger;
+
+	cmp_ok(scalar(keys %$ledger), '>', 0, "$test: messages were committed");
+	is($failed, $options{failed} // 0, "$test: dead letters");
+	return is(join("\n", splice @problems, 0, 10), '',
+		"$test: each of " . keys(%$ledger) . ' messages was accepted as often as the ledger says, and at least once');
+}
+
+1;
