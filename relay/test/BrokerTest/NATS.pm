@@ -10,7 +10,7 @@
 #   api(SUBJECT, REQUEST)        asks JetStream: $JS.API.SUBJECT; the answer, whatever that says
 #   publish(SUBJECT, BODY, headers => {})     to a stream: its acknowledgement
 #   info(STREAM)                 what JetStream says of it; ->{state}{messages}
-#   messages(STREAM, count => N) all messages, once there are so many: subject, seq, body, headers (hash), time
+#   messages(STREAM, count => N) all messages, once there are so many: subject, seq, body, hex (its bytes), headers (hash), time
 #   start, stop, kill9, restart, pause ... as BrokerTest::Process says
 #
 # Guarantees: an acknowledged message outlives kill9 (the server syncs each to disk only if told; the kernel keeps it).

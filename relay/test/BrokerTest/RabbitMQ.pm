@@ -10,7 +10,7 @@
 #                                as python3-pika's exchange_declare, queue_declare take them; durable by default
 #   publish(EXCHANGE, KEY, BODY, properties => {})   persistent, and confirmed
 #   messages(QUEUE, count => N, keep => 1)  takes (keep: reads and gives back) what is in a queue, once it is that
-#                                many: body, exchange, routing_key, redelivered, properties (hash; headers in it)
+#                                many: body, hex (its bytes), exchange, routing_key, redelivered, properties (hash; headers in it)
 #   depth(QUEUE)                 messages that are ready
 #   alarm(1), alarm(0)           the alarm for the disk goes off, and ends
 #   ctl(ARGUMENT...)             rabbitmqctl's output

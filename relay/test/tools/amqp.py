@@ -44,7 +44,7 @@ def get_all(channel, queue, keep):
             break
         tag = method.delivery_tag
         show({
-            "body": body, "exchange": method.exchange, "routing_key": method.routing_key, "redelivered": method.redelivered,
+            "body": body, "hex": body.hex(), "exchange": method.exchange, "routing_key": method.routing_key, "redelivered": method.redelivered,
             "properties": {name: value for name, value in vars(properties).items() if value is not None},
         })
     if tag is not None and not keep:

@@ -83,9 +83,10 @@ def main():
         answer = connection.request(subject, body, headers)
         message = answer.get("message") if ".STREAM.MSG.GET." in subject else None
         if message:
+            body = base64.b64decode(message.get("data", ""))
             answer = {
                 "subject": message["subject"], "seq": message["seq"], "time": message["time"],
-                "body": base64.b64decode(message.get("data", "")).decode("utf-8", "replace"),
+                "body": body.decode("utf-8", "replace"), "hex": body.hex(),
                 "headers": headers_of(base64.b64decode(message.get("hdrs", "")).decode("utf-8", "replace")),
             }
         elif ".STREAM.MSG.GET." in subject and answer.get("error", {}).get("code") == 404:
