@@ -25,6 +25,7 @@
 #include "core/json.h"
 #include "sinks/kinds.h"
 #include "sinks/postgres_codes.h"
+#include "db/conninfo.h"
 #include "sinks/postgres_session.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #include "sinks/postgres_session.h"
 
+#include "db/conninfo.h"
 #include "sinks/postgres_codes.h"
 
 #include <algorithm>
@@ -14,84 +15,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-using Options = std::unique_ptr<PQconninfoOption, void (*)(PQconninfoOption *)>;
-
-Options
-parse(const std::string &dsn, std::string *problem)
-{
-	char *text = nullptr;
-	Options options(PQconninfoParse(dsn.c_str(), &text), PQconninfoFree);
-	if (text && problem)
-		*problem = text;
-	PQfreemem(text);
-	return options;
-}
-
-std::string_view
-value_of(const Options &options, std::string_view keyword)
-{
-	for (const PQconninfoOption *one = options.get(); one && one->keyword; one++)
-		if (one->keyword == keyword && one->val)
-			return one->val;
-	return {};
-}
-
-bool
-is_set(const Options &options, std::string_view keyword, const char *variable)
-{
-	return !value_of(options, keyword).empty() || getenv(variable);
-}
-
-bool
-is_local(std::string_view host)
-{
-	return host.empty() || host[0] == '/' || host[0] == '@' || host == "localhost" || host == "::1" ||
-		   host.starts_with("127.");
-}
-
-// Of several hosts each.
-bool
-all_local(std::string_view hosts)
-{
-	for (size_t begin = 0; begin <= hosts.size();)
-	{
-		size_t end = std::min(hosts.find(',', begin), hosts.size());
-		if (!is_local(hosts.substr(begin, end - begin)))
-			return false;
-		begin = end + 1;
-	}
-	return true;
-}
-
-std::string_view
-hosts_of(const Options &options)
-{
-	std::string_view addresses = value_of(options, "hostaddr"), hosts = value_of(options, "host");
-	const char *variable = getenv("PGHOST");
-	return !addresses.empty() ? addresses : !hosts.empty() || !variable ? hosts : variable;
-}
-
-// They come before the connection string, so that it may change them.
-std::vector<std::pair<const char *, std::string>>
-defaults(const Secret &dsn)
-{
-	std::vector<std::pair<const char *, std::string>> values = {{"keepalives_idle", "10"},
-																{"keepalives_interval", "5"},
-																{"keepalives_count", "3"},
-																{"tcp_user_timeout", "25000"}};
-	Options options = parse(dsn.reveal(), nullptr);
-	bool chosen = is_set(options, "sslmode", "PGSSLMODE") || is_set(options, "service", "PGSERVICE");
-	if (!chosen && !all_local(hosts_of(options)))
-	{
-		values.emplace_back("sslmode", "verify-full");
-		if (!is_set(options, "sslrootcert", "PGSSLROOTCERT"))
-			// Older than 16, libpq does not know the system's authorities by name.
-			values.emplace_back("sslrootcert",
-								PQlibVersion() >= 160000 ? "system" : "/etc/ssl/certs/ca-certificates.crt");
-	}
-	return values;
-}
-
 std::string
 trimmed(std::string text)
 {
@@ -101,23 +24,11 @@ trimmed(std::string text)
 
 } // namespace
 
-std::optional<std::string>
-problem_of(const Secret &dsn)
-{
-	std::string problem = "cannot be parsed";
-	Options options = parse(dsn.reveal(), &problem);
-	if (!options)
-		return trimmed(problem);
-	for (const char *keyword : {"password", "sslpassword"})
-		Secret(std::string(value_of(options, keyword)));
-	return {};
-}
-
 std::optional<Failure>
 Session::connect(Clock::time_point deadline)
 {
 	std::vector<const char *> names, values;
-	auto before = defaults(dsn);
+	auto before = connection_defaults(dsn);
 	auto add = [&](const char *name, const std::string &value) {
 		names.push_back(name);
 		values.push_back(value.c_str());

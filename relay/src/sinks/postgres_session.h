@@ -1,8 +1,7 @@
 // A connection to the database that takes the messages, for one thread that may block.
 //
 // Guarantees: no call lasts longer than its deadline, but for the look-up of names, and each ends early when the sink
-// does. Certificates are verified by default: where the connection string and the environment say nothing of sslmode
-// and a host is not local, it is verify-full, against the system's authorities.
+// does. For certificates see db/conninfo.h.
 #pragma once
 
 #include "core/secret.h"
@@ -21,9 +20,6 @@ namespace relay::postgres {
 using Clock = std::chrono::steady_clock;
 using Result = std::unique_ptr<PGresult, void (*)(PGresult *)>;
 using Parameters = std::vector<std::optional<std::string>>; // as text
-
-// Nothing, or why libpq does not take the connection string. Registers the passwords in it as secrets.
-std::optional<std::string> problem_of(const Secret &dsn);
 
 struct Failure {
 	std::string code, sqlstate, text;
