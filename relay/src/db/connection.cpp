@@ -1,5 +1,7 @@
 #include "db/connection.h"
 
+#include "db/conninfo.h"
+
 #include <bit>
 #include <cstring>
 #include <mutex>
@@ -31,19 +33,26 @@ trimmed(const char *text)
 	return result;
 }
 
-// What stands before the user's string, he may change; what stands after it, he may not.
+// What stands before the connection string, it may change; what stands after it, it may not.
 PGconn *
-connect(const std::string &dsn)
+connect(const Secret &dsn)
 {
-	const char *const names[] = {"connect_timeout",           "keepalives_idle",
-								 "keepalives_interval",       "keepalives_count",
-								 "tcp_user_timeout",          "target_session_attrs",
-								 "fallback_application_name", "dbname",
-								 "client_encoding",           nullptr};
-	const char *const values[] = {"10",         "10",           "5",         "3",    "25000",
-								  "read-write", "outbox-relay", dsn.c_str(), "UTF8", nullptr};
+	auto parameters = connection_defaults(dsn);
+	std::vector<const char *> names, values;
 
-	return PQconnectdbParams(names, values, 1);
+	parameters.emplace_back("connect_timeout", "10");
+	parameters.emplace_back("target_session_attrs", "read-write");
+	parameters.emplace_back("fallback_application_name", "outbox-relay");
+	parameters.emplace_back("dbname", dsn.reveal());
+	parameters.emplace_back("client_encoding", "UTF8");
+	for (const auto &[name, value] : parameters)
+	{
+		names.push_back(name);
+		values.push_back(value.c_str());
+	}
+	names.push_back(nullptr);
+	values.push_back(nullptr);
+	return PQconnectdbParams(names.data(), values.data(), 1);
 }
 
 } // namespace
@@ -163,7 +172,7 @@ Connection::Connection(const Secret &dsn, std::function<void()> wake) : attempt(
 {
 	// If it is given up meanwhile, the thread closes what it made.
 	std::thread([dsn, wake = std::move(wake), shared = attempt] {
-		PGconn *made = connect(dsn.reveal());
+		PGconn *made = connect(dsn);
 		bool abandoned;
 		{
 			std::lock_guard lock(shared->mutex);
@@ -243,14 +252,7 @@ Connection::pump(const std::function<void(const std::string &)> &notified)
 		return;
 	if (PQconsumeInput(connection.get()) != 1)
 		return fail(trimmed(PQerrorMessage(connection.get())));
-	if (unsent)
-	{
-		int left = PQflush(connection.get());
-
-		if (left < 0)
-			return fail(trimmed(PQerrorMessage(connection.get())));
-		unsent = left > 0;
-	}
+	flush();
 	take_results();
 	while (PGnotify *notify = PQnotifies(connection.get()))
 	{
@@ -263,6 +265,23 @@ Connection::pump(const std::function<void(const std::string &)> &notified)
 		fail(trimmed(PQerrorMessage(connection.get())));
 	else if (!commands.empty() && Clock::now() - commands.front().sent > patience)
 		fail("the server has not answered for " + std::to_string(patience.count()) + " s");
+}
+
+void
+Connection::flush()
+{
+	if (!connection || broken() || !unsent)
+		return;
+	int left = PQflush(connection.get());
+	if (left < 0)
+		return fail(trimmed(PQerrorMessage(connection.get())));
+	unsent = left > 0;
+}
+
+bool
+Connection::answered() const
+{
+	return connection && !broken() && !commands.empty() && PQisBusy(connection.get()) == 0;
 }
 
 // Of each statement comes one result, a null pointer, and the sync that ends it.

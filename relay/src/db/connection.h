@@ -78,6 +78,10 @@ public:
 	void send(const std::string &statement, Parameters parameters, Done done);
 	[[nodiscard]] size_t outstanding() const { return commands.size(); }
 
+	// Sends what is possible.
+	void flush();
+	// An answer is there already, whatever poll() says.
+	[[nodiscard]] bool answered() const;
 	// What poll() shall wait for; nothing before it is connected.
 	[[nodiscard]] std::optional<pollfd> interest() const;
 	// Reads and writes what is possible; calls the Done of each answer, and `notified` with each notification's

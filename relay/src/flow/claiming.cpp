@@ -58,35 +58,31 @@ Source::plan(Clock::time_point now)
 	auto all = queues();
 	for (size_t i = 0; i < all.size(); i++)
 	{
-		size_t index = one_by_one ? (next_queue + i) % all.size() : i;
-		const std::string &queue = all[index];
-		auto unknown = unknown_queues.find(queue);
-		size_t room = room_of(queue);
+		auto unknown = unknown_queues.find(all[i]);
+		size_t room = room_of(all[i]);
 
 		if (room == 0 || (unknown != unknown_queues.end() && now < unknown->second))
 			continue;
-		if (room == 1)
+		if (room == 1 || (!suspects.empty() && suspects.front() == all[i]))
 		{
-			plan.size = 1;
-			plan.queues = {queue};
+			plan.size = room == 1 ? 1 : my_settings.batch;
+			plan.queues = {all[i]};
 			plan.weights.clear();
 			return asked == 0 ? std::optional(plan) : std::nullopt;
 		}
 		least_room = std::min(least_room, room);
-		plan.queues.push_back(queue);
+		plan.queues.push_back(all[i]);
 		if (!my_settings.weights.empty())
-			plan.weights.push_back(my_settings.weights[index]);
-		if (one_by_one)
-		{
-			next_queue = index + 1;
-			break;
-		}
+			plan.weights.push_back(my_settings.weights[i]);
 	}
+	// The one that is to be tried alone cannot be claimed now.
+	if (!suspects.empty())
+		suspects.pop_front();
 	if (plan.queues.empty())
 		return {};
 	plan.size = std::min({my_settings.batch, my_settings.max_in_flight - taken, least_room});
 	// A small claim costs as much as a large one: while others are under way, wait until there is room for more.
-	if (plan.size < std::min(my_settings.batch, my_settings.max_in_flight) / 4 && taken > 0)
+	if (plan.size < std::min(my_settings.batch, my_settings.max_in_flight) / 4 && plan.size < least_room && taken > 0)
 		return {};
 	return plan;
 }
@@ -116,6 +112,7 @@ Source::take_claimed(const ClaimPlan &plan, const Rows &rows, int first_row, Clo
 	auto count = static_cast<size_t>(rows.count() - first_row);
 
 	appetite.answered(plan, count);
+	tried_alone(plan);
 	state.last_claim = polled = Clock::now();
 	state.claimed += count;
 	observers.metrics.claimed(my_settings.name, count);
@@ -123,27 +120,40 @@ Source::take_claimed(const ClaimPlan &plan, const Rows &rows, int first_row, Clo
 		accept(decode(rows, row, first_column, sent));
 }
 
-// One queue that does not exist keeps no other from being served.
+// One queue that does not exist keeps no other from being served: each is tried alone, and the one that is not there is
+// left out for a while.
 void
 Source::claim_refused(const ClaimPlan &plan, const Rows &rows)
 {
-	std::string state_code = rows.sqlstate();
+	std::string code = rows.sqlstate();
 
 	appetite.answered(plan, plan.size);
-	if (state_code == "P7004" && plan.queues.size() > 1)
+	if (code == "P7004" && plan.queues.size() > 1)
 	{
-		one_by_one = true;
+		suspects.assign(plan.queues.begin(), plan.queues.end());
 		return;
 	}
-	if (state_code == "P7004")
+	if (code == "P7004")
+	{
 		unknown_queues[plan.queues.front()] = Clock::now() + unknown_queue_pause;
+		tried_alone(plan);
+	}
 	else
 		claim_after = Clock::now() + refused_pause;
 	state.problem = rows.error();
-	log(Level::error, "could not claim", {{"source", my_settings.name}, {"code", state_code}, {"error", rows.error()}});
+	log(Level::error, "could not claim", {{"source", my_settings.name}, {"code", code}, {"error", rows.error()}});
 	// A standby takes nothing: find the primary.
-	if (state_code == "25006")
+	if (code == "25006")
 		on_standby = true;
+}
+
+void
+Source::tried_alone(const ClaimPlan &plan)
+{
+	if (suspects.empty() || plan.queues.size() != 1 || plan.queues.front() != suspects.front())
+		return;
+	suspects.pop_front();
+	appetite.notified(); // the others have not been asked
 }
 
 bool

@@ -525,19 +525,21 @@ Outlet::return_all()
 void
 Outlet::update_room()
 {
+	// As many may wait as are in its hands: then it never waits for the database. Few more are not worth a claim.
+	const size_t capacity = 2 * settings.max_in_flight, taken = std::min(capacity, waiting + open.size());
 	size_t before = room(), now = 0;
-	bool half_open = false, closed = !fixed || endpoints.empty();
+	bool closed = endpoints.empty(), half_open = false;
 
 	for (const auto &[name, endpoint] : endpoints)
 	{
+		// Where addresses come from messages, the next one may lead elsewhere.
 		closed = closed || endpoint.breaker.closed() || (!fixed && !name.empty());
 		half_open = half_open || (endpoint.breaker.state() == Breaker::State::half_open &&
 								  endpoint.in_hand + endpoint.waiting.size() == 0);
 	}
-	// As many may wait as are in its hands: then it never waits for the database.
-	if (closed)
-		now = 2 * settings.max_in_flight - std::min(2 * settings.max_in_flight, waiting + open.size());
-	else if (half_open)
+	if (closed && capacity - taken >= capacity / 4)
+		now = capacity - taken;
+	else if (!closed && half_open)
 		now = 1;
 	my_room.store(now, std::memory_order_relaxed);
 	if (before == 0 && now > 0)

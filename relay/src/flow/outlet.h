@@ -47,7 +47,7 @@ public:
 	void withdraw(const std::shared_ptr<Results> &results, uint64_t number);
 	void withdraw_all(const std::shared_ptr<Results> &results);
 
-	// How many more it can use: 0 while it is away or full, 1 when it asks for one to try with.
+	// How many more it can use: 0 while it is away or nearly full, 1 when it asks for one to try with.
 	[[nodiscard]] size_t room() const { return my_room.load(std::memory_order_relaxed); }
 	// Is told when room() comes back from 0.
 	void watch(std::weak_ptr<Results> watcher);

@@ -257,7 +257,7 @@ Source::renew(Clock::time_point now)
 
 	for (uint64_t number : std::exchange(unreleased, {}))
 		release(number, 0ms);
-	if (!working() || renewing)
+	if (!working() || renewing > 0)
 		return;
 	for (const auto &[number, one] : in_flight)
 	{
@@ -267,20 +267,26 @@ Source::renew(Clock::time_point now)
 		ids.push_back(one.lease.outbox_id);
 		tokens.push_back(one.lease.token);
 		if (numbers.size() == renewals_at_once)
-			break;
+			send_renewals(std::exchange(numbers, {}), std::exchange(ids, {}), std::exchange(tokens, {}), now);
 	}
-	if (numbers.empty())
-		return;
-	renewing = true;
+	if (!numbers.empty())
+		send_renewals(std::move(numbers), ids, tokens, now);
+}
+
+void
+Source::send_renewals(std::vector<uint64_t> numbers, const std::vector<std::string> &ids,
+					  const std::vector<std::string> &tokens, Clock::time_point now)
+{
+	renewing++;
 	work->send("SELECT lease_expires_at, pg_catalog.clock_timestamp(), error FROM outbox.renew($1, $2, $3, $4)",
 			   {worker_id, array_literal(ids), array_literal(tokens), interval(my_settings.lease)},
-			   [this, numbers, now](Rows rows) { renewed(numbers, rows, now); });
+			   [this, numbers = std::move(numbers), now](Rows rows) { renewed(numbers, rows, now); });
 }
 
 void
 Source::renewed(const std::vector<uint64_t> &numbers, const Rows &rows, Clock::time_point sent)
 {
-	renewing = false;
+	renewing--;
 	if (!rows.ok())
 	{
 		log(Level::error, "could not renew leases",

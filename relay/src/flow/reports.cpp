@@ -77,7 +77,7 @@ Reports::due(Clock::time_point now, bool last) const
 {
 	if (waiting.empty() || now < after)
 		return false;
-	return last || waiting.size() >= most || now - oldest >= gathering || at_most < most;
+	return waiting.size() >= most || (sent.empty() && (last || now - oldest >= gathering || at_most < most));
 }
 
 std::optional<Clock::time_point>

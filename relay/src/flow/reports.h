@@ -31,9 +31,9 @@ public:
 	void add(Outcome outcome, Clock::time_point now);
 	[[nodiscard]] size_t size() const { return waiting.size() + sent_size; }
 	[[nodiscard]] bool empty() const { return size() == 0; }
-	[[nodiscard]] size_t sending() const { return sent.size(); }
 
-	// Whether to report now; `last`: there is nothing else to wait for.
+	// Whether to report now. While another report is under way, only a full one; `last`: there is nothing else to wait
+	// for.
 	[[nodiscard]] bool due(Clock::time_point now, bool last) const;
 	[[nodiscard]] std::optional<Clock::time_point> due_at() const;
 

@@ -86,11 +86,11 @@ Source::run()
 			observers.metrics.poll_wakeup(my_settings.name);
 		}
 		send_releases();
-		while (work->outstanding() < 3 && !work->broken())
+		// Two, so that the server does not wait for the relay.
+		while (work->outstanding() < 2 && !work->broken())
 		{
 			auto next_claim = plan(Clock::now());
-			// What comes soon is waited for: then the batch is larger.
-			bool report = reports.sending() == 0 && reports.due(now, open == 0);
+			bool report = reports.due(now, open == 0);
 
 			if (report)
 				send_report(std::move(next_claim));
@@ -99,7 +99,8 @@ Source::run()
 			else
 				break;
 		}
-		work->pump([](const std::string &) {});
+		work->flush();
+		listener->flush();
 	}
 	observers.metrics.in_flight(my_settings.name, 0);
 	has_ended = true;
@@ -117,7 +118,8 @@ Source::wait(Clock::time_point now)
 		if (auto interest = connection->interest())
 			waits.push_back(*interest);
 	}
-	auto pause = std::chrono::ceil<std::chrono::milliseconds>(next(now) - now);
+	bool answered = (work && work->answered()) || (listener && listener->answered());
+	auto pause = answered ? 0ms : std::chrono::ceil<std::chrono::milliseconds>(next(now) - now);
 	poll(waits.data(), waits.size(), static_cast<int>(std::clamp<int64_t>(pause.count(), 0, 10'000)));
 }
 
@@ -131,7 +133,7 @@ Source::next(Clock::time_point now) const
 	if (working() && is_listening)
 	{
 		next = std::min(next, polled + my_settings.poll_interval);
-		if (auto due = reports.due_at(); due && reports.sending() == 0)
+		if (auto due = reports.due_at(); due && work->outstanding() < 2)
 			next = std::min(next, *due);
 		if (claim_after > now)
 			next = std::min(next, claim_after);
@@ -211,7 +213,8 @@ Source::lost_connection(Clock::time_point now)
 	state.problem = why;
 	work.reset();
 	listener.reset();
-	is_connected = is_listening = status_sent = renewing = on_standby = false;
+	is_connected = is_listening = status_sent = on_standby = false;
+	renewing = 0;
 	reports.disconnected();
 	appetite.disconnected();
 	asked = 0;

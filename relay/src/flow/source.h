@@ -76,6 +76,7 @@ private:
 	[[nodiscard]] size_t room_of(const std::string &queue) const;
 	void send_claim(ClaimPlan plan);
 	void take_claimed(const ClaimPlan &plan, const Rows &rows, int first_row, Clock::time_point sent);
+	void tried_alone(const ClaimPlan &plan);
 	void claim_refused(const ClaimPlan &plan, const Rows &rows);
 	void accept(Claimed claimed);
 	void submit(InFlight &message);
@@ -91,6 +92,8 @@ private:
 	void send_releases();
 	void released(const std::vector<uint64_t> &numbers, const Rows &rows);
 	void renew(Clock::time_point now);
+	void send_renewals(std::vector<uint64_t> numbers, const std::vector<std::string> &ids,
+					   const std::vector<std::string> &tokens, Clock::time_point now);
 	void renewed(const std::vector<uint64_t> &numbers, const Rows &rows, Clock::time_point sent);
 	void lose(uint64_t number);
 	void release(uint64_t number, std::chrono::milliseconds delay);
@@ -110,15 +113,15 @@ private:
 	std::shared_ptr<const Routing> routing;
 
 	std::unique_ptr<Connection> work, listener;
-	bool is_connected = false, is_listening = false, status_sent = false, renewing = false;
+	bool is_connected = false, is_listening = false, status_sent = false;
+	size_t renewing = 0;     // statements under way
 	bool on_standby = false; // connect again
 	Clock::time_point connect_at{}, ticked{}, status_at{}, orderings_at{}, polled{};
 	std::chrono::milliseconds pause{0};
 
 	Appetite appetite;
 	std::map<std::string, Clock::time_point> unknown_queues; // and when to try again
-	bool one_by_one = false;                                 // since one of the queues is not there
-	size_t next_queue = 0;
+	std::deque<std::string> suspects;                        // queues of which one is not there
 	Clock::time_point claim_after{};
 	Reports reports;
 

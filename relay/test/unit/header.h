@@ -1,8 +1,9 @@
 // Names that a library's header defines, so that a table of codes can be compared with it.
 #pragma once
 
+#include <regex.h>
+
 #include <fstream>
-#include <regex>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -20,10 +21,15 @@ names_in(const std::string &file, const std::string &pattern)
 	std::stringstream text;
 	text << in.rdbuf();
 	std::string all = text.str();
-	std::regex regex(pattern, std::regex::multiline);
+	regex_t regex;
+	if (regcomp(&regex, pattern.c_str(), REG_EXTENDED | REG_NEWLINE) != 0)
+		throw std::runtime_error("no pattern: " + pattern);
 	std::set<std::string> names;
-	for (std::sregex_iterator match(all.begin(), all.end(), regex), end; match != end; ++match)
-		names.insert((*match)[1]);
+	regmatch_t match[2];
+	for (const char *rest = all.c_str(); regexec(&regex, rest, 2, match, rest == all.c_str() ? 0 : REG_NOTBOL) == 0;
+		 rest += match[0].rm_eo)
+		names.emplace(rest + match[1].rm_so, rest + match[1].rm_eo);
+	regfree(&regex);
 	return names;
 }
 

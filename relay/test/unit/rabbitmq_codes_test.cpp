@@ -25,7 +25,8 @@ TEST(RabbitmqCodes, EveryStatusHasARow)
 TEST(RabbitmqCodes, EveryReplyHasARow)
 {
 	Taxonomy table(rabbitmq::codes());
-	auto names = test::names_in("/usr/include/amqp_framing.h", R"(^#define (AMQP_\w+) [2-5]\d\d +/\*\*< Constant:)");
+	auto names =
+		test::names_in("/usr/include/amqp_framing.h", R"(^#define (AMQP_\w+) [2-5][0-9][0-9] +/\*\*< Constant:)");
 	names.erase("AMQP_FRAME_END");
 	EXPECT_EQ(names.size(), 19u);
 	for (const std::string &name : names)
