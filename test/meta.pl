@@ -126,7 +126,26 @@ my ($promised) = slurp('docs/guarantees.md') =~ /^## What is promised\n(.+?)^## 
 my @promises = split /\n\n+/, $promised =~ s/\A\n+|\n+\z//gr;
 cmp_ok(scalar(@promises), '>', 10, 'guarantees.md: there are promises');
 is_deeply([ grep { !/^\*\*.+^Tests: `test\//ms } @promises ], [], '... each names the tests that prove it');
-is_deeply([ grep { !-e } slurp('docs/guarantees.md') =~ /`((?:contracts|test)\/[^`]+)`/g ], [], '... which are there');
+is_deeply([ grep { !-e } slurp('docs/guarantees.md') =~ /`((?:contracts|test|relay\/test|demo)\/[^`]+)`/g ], [], '... which are there');
+my ($relayed) = slurp('docs/guarantees.md') =~ /^## The relay\n(.+?)^## /ms;
+is_deeply([ grep { /^\*\*/ && !/^Tests: `/m } split /\n\n+/, $relayed ], [], '... those of the relay too');
+
+# The settings and metrics of the relay, in the code and in docs/relay.md.
+my $relay_docs = slurp('docs/relay.md');
+my $asking = join '', map { slurp($_) } glob 'relay/src/config/*.cpp relay/src/sinks/*.cpp';
+my %asked = map { $_ => 1 } $asking =~ /\bsection\.(?:maybe_text|text|secrets?|texts|numbers?|flag|duration|choice|free)\("(\w+)"/g,
+  $asking =~ /\b(?:duration|count|read_template|read_for)\(section, "(\w+)"/g, $asking =~ /\{"(\w+)", Binding::\w+\}/g;
+my %explained;
+foreach my $row ($relay_docs =~ /^\| key \| default \| meaning \|\n\|[-|]+\n((?:\|.+\n)+)/mg)
+{
+	$explained{$_} = 1 foreach map { /`(\w+)`/g } $row =~ /^\| (.+?) \|/mg;
+}
+cmp_ok(scalar(keys %asked), '>', 60, 'the relay has settings');
+is_deeply([ sort keys %explained ], [ sort keys %asked ], '... which docs/relay.md explains, and no others');
+my %measured = map { $_ => 1 } slurp('relay/src/seen/metrics.cpp') =~ /"(outbox_\w+)"/g;
+my ($metrics) = $relay_docs =~ /^\| metric \|.+\n\|[-|]+\n((?:\|.+\n)+)/m;
+my %described = map { $_ => 1 } map { /`(\w+)`/g } $metrics =~ /^\| (.+?) \|/mg;
+is_deeply([ sort keys %described ], [ sort keys %measured ], '... and its metrics');
 
 my @broken;
 my @pages = split /\n/, `git ls-files '*.md' 2>/dev/null` || join("\n", glob '*.md */*.md */*/*.md');

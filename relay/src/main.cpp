@@ -1,4 +1,5 @@
 // outbox-relay: delivers the messages of outboxes in PostgreSQL to brokers and endpoints.
+#include "config/codes.h"
 #include "flow/check.h"
 #include "flow/relay.h"
 
@@ -67,6 +68,15 @@ main(int count, char **arguments)
 	options.add_flag("--check", check,
 					 "connect to everything, show what would be done with three messages, claim nothing");
 	options.add_flag("--dry-run", dry_run, "show what would be done with all pending messages, claim nothing");
+	options
+		.add_flag_callback(
+			"--codes",
+			[] {
+				relay::print_codes(std::cout);
+				throw CLI::Success();
+			},
+			"print the codes of all sinks with their classes, as a page in Markdown")
+		->trigger_on_parse();
 	options.set_version_flag("--version", "outbox-relay 0.2.0");
 	CLI11_PARSE(options, count, arguments);
 

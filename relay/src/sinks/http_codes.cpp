@@ -1,8 +1,8 @@
 // The table of the sink http.
 //
-// Shape: the errors of libcurl stand in one list, from which the table and the switch are made. The switch has no
-// default, so that the compiler names an error of the installed curl.h that the list lacks (-Wswitch; an error with
-// WERROR=1).
+// Shape: the errors of libcurl stand in one list, from which the table and the switch are made. The table does
+// not depend on the version of libcurl. The switch has no default, so that the compiler names an error of the installed
+// curl.h that the list lacks (-Wswitch; an error with WERROR=1).
 #include "sinks/http_codes.h"
 
 #include <algorithm>
@@ -176,24 +176,14 @@ constexpr Code status_table[] = {
 	X(QUIC_CONNECT_ERROR, sink, "not asked for: there is no HTTP/3") \
 	X(PROXY, sink, "the proxy refused the connection") \
 	X(SSL_CLIENTCERT, sink, "the endpoint wants a client certificate") \
-	X(UNRECOVERABLE_POLL, moment, "the system could not wait for the sockets") \
-	CURL_ERRORS_8_6(X) \
-	CURL_ERRORS_8_8(X)
+	X(UNRECOVERABLE_POLL, moment, "the system could not wait for the sockets")
 
-#if LIBCURL_VERSION_NUM >= 0x080600
 #define CURL_ERRORS_8_6(X) X(TOO_LARGE, message, "a header or the URL is too large for libcurl")
-#else
-#define CURL_ERRORS_8_6(X)
-#endif
-#if LIBCURL_VERSION_NUM >= 0x080800
 #define CURL_ERRORS_8_8(X) X(ECH_REQUIRED, sink, "the endpoint does not offer encrypted client hello")
-#else
-#define CURL_ERRORS_8_8(X)
-#endif
 
 constexpr Code curl_table[] = {
 #define ROW(name, fault, why) {"CURL_" #name, fault, why},
-	CURL_ERRORS(ROW)
+	CURL_ERRORS(ROW) CURL_ERRORS_8_6(ROW) CURL_ERRORS_8_8(ROW)
 #undef ROW
 };
 
@@ -229,6 +219,12 @@ curl_error_code(CURLcode error)
 	case CURLE_##name: \
 		return "CURL_" #name;
 		CURL_ERRORS(CASE)
+#if LIBCURL_VERSION_NUM >= 0x080600
+		CURL_ERRORS_8_6(CASE)
+#endif
+#if LIBCURL_VERSION_NUM >= 0x080800
+		CURL_ERRORS_8_8(CASE)
+#endif
 #undef CASE
 		case CURLE_OK:
 		case CURL_LAST:
