@@ -46,22 +46,34 @@ make_kafka(const KafkaProperties &properties)
 	return kafka;
 }
 
+using RecordHeaders = std::unique_ptr<rd_kafka_headers_t, void (*)(rd_kafka_headers_t *)>;
+
+RecordHeaders
+headers_of(const Delivery &delivery)
+{
+	RecordHeaders headers(rd_kafka_headers_new(delivery.headers.size() + 1), rd_kafka_headers_destroy);
+	auto add = [&headers](const std::string &name, const std::string &value) {
+		rd_kafka_header_add(headers.get(), name.data(), static_cast<ssize_t>(name.size()), value.data(),
+							static_cast<ssize_t>(value.size()));
+	};
+	for (const auto &[name, value] : delivery.headers)
+		add(name, value);
+	if (!delivery.content_type.empty())
+		add("content-type", delivery.content_type);
+	return headers;
+}
+
+// Headers as one object: of single ones librdkafka frees its own list twice when the topic is known not to exist.
 std::vector<rd_kafka_vu_t>
-parts_of(Delivery &delivery)
+parts_of(Delivery &delivery, rd_kafka_headers_t *headers)
 {
 	std::vector<rd_kafka_vu_t> parts;
-	parts.reserve(delivery.headers.size() + 5);
+	parts.reserve(5);
 	auto add = [&parts](rd_kafka_vtype_t type) -> auto &
 	{
 		rd_kafka_vu_t &part = parts.emplace_back();
 		part.vtype = type;
 		return part.u;
-	};
-	auto add_header = [&add](const char *name, std::string &value) {
-		auto &part = add(RD_KAFKA_VTYPE_HEADER);
-		part.header.name = name;
-		part.header.val = value.data();
-		part.header.size = static_cast<ssize_t>(value.size());
 	};
 	auto add_memory = [&add](rd_kafka_vtype_t type, std::string &memory) {
 		auto &part = add(type);
@@ -74,10 +86,7 @@ parts_of(Delivery &delivery)
 	add_memory(RD_KAFKA_VTYPE_VALUE, delivery.body); // without RD_KAFKA_MSG_F_COPY
 	if (delivery.to.key)
 		add_memory(RD_KAFKA_VTYPE_KEY, *delivery.to.key);
-	for (auto &[name, value] : delivery.headers)
-		add_header(name.c_str(), value);
-	if (!delivery.content_type.empty())
-		add_header("content-type", delivery.content_type);
+	add(RD_KAFKA_VTYPE_HEADERS).headers = headers;
 	return parts;
 }
 
@@ -137,7 +146,8 @@ KafkaProducer::~KafkaProducer()
 KafkaProducer::Produced
 KafkaProducer::produce(std::unique_ptr<Delivery> &delivery, KafkaError &error)
 {
-	std::vector<rd_kafka_vu_t> parts = parts_of(*delivery);
+	RecordHeaders headers = headers_of(*delivery);
+	std::vector<rd_kafka_vu_t> parts = parts_of(*delivery, headers.get());
 	std::lock_guard lock(producing);
 	if (my_ended)
 	{
@@ -150,7 +160,10 @@ KafkaProducer::produce(std::unique_ptr<Delivery> &delivery, KafkaError &error)
 	std::unique_ptr<rd_kafka_error_t, void (*)(rd_kafka_error_t *)> problem(
 		rd_kafka_produceva(kafka.get(), parts.data(), parts.size()), rd_kafka_error_destroy);
 	if (!problem)
+	{
+		headers.release(); // they are the message's now
 		return Produced::taken;
+	}
 	my_open--;
 	delivery.reset(taken);
 	error = {rd_kafka_error_code(problem.get()), rd_kafka_error_string(problem.get())};

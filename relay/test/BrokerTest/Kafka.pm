@@ -15,6 +15,8 @@
 #   produce(NAME, VALUE, key =>, headers => {})
 #   records(NAME, count => N)        all records, once there are so many: topic, partition, offset, key, value
 #                                    (characters; undef = null), headers (hash), ts
+#   deliveries(NAME)                 what a relay put there by now, without bodies, which is fast: partition, offset, key,
+#                                    outbox_id, sequence_id
 #   console_records(NAME, count => N)  values, as Kafka's own console consumer prints them
 #   kcat(ARGUMENT...)                kcat's output
 #   run(CLASS, ARGUMENT...)          the output of one of Kafka's own programs
@@ -262,6 +264,19 @@ sub records
 		$record->{headers} = { @{ $record->{headers} // [] } };
 	}
 	return sort { $a->{partition} <=> $b->{partition} || $a->{offset} <=> $b->{offset} } @records;
+}
+
+sub deliveries
+{
+	my ($self, $topic) = @_;
+	my $out = $self->kcat('-C', '-t', $topic, qw(-o beginning -e -q -X fetch.wait.max.ms=50 -f), '%p %o %h %k\n');
+
+	return map {
+		my ($partition, $offset, $headers, $key) = split / /, $_, 4;
+		my ($outbox_id, $sequence_id) = map { $headers =~ /(?:^|,)$_=([^,]*)/ } qw(outbox_id sequence_id);
+
+		{ partition => $partition, offset => $offset, key => $key, outbox_id => $outbox_id, sequence_id => $sequence_id };
+	} split /\n/, $out;
 }
 
 sub console_records

@@ -1,6 +1,9 @@
-# A relay and a real Kafka.
+# A relay and a real Kafka: what arrives, what is refused, and who is let in.
 #
-# Proves: what was committed is in the topic as often as the ledger says, and a test that asks this can fail.
+# Proves: topic, key, headers and body are those that the documentation names, byte for byte, also by Kafka's own consumer; CloudEvents
+# in both modes; a route with templates; the ledger's reference is where the record lies; a topic that does not exist is waited
+# for; what is too large, or has an illegal topic, is refused alone; a wrong certificate or password is the fault of the sink, and costs
+# no message; the password is in no log, ledger or process list.
 use strict;
 use warnings;
 
@@ -14,17 +17,133 @@ skip_without_kafka();
 
 my $node = new_node('main', preload => 1, conf => "outbox.notify_gather = '1ms'");
 my $kafka = start_kafka();
-$kafka->create_topic('events.first', partitions => 3);
 my $brokers = $kafka->bootstrap;
+
+$node->safe_psql('postgres', q{SELECT outbox.alter_queue('default', backoff_base => '100 ms', backoff_cap => '500 ms', payload_kind => 'any', max_attempts => NULL)});
+$kafka->create_topic('events.order.placed', partitions => 3);
+$kafka->create_topic($_) foreach qw(chosen order-made ce);
+$kafka->create_topic('small', config => { 'max.message.bytes' => 20000 });
 my $relay = start_relay(relay_config($node, qq{
 [sink.kafka]
 type = "kafka"
 brokers = "$brokers"
+timeout = "3s"
+[[route]]
+event_type = "ce.binary"
+topic = "ce"
+body = "cloudevents-binary"
+source = "/orders"
+[[route]]
+event_type = "ce.structured"
+topic = "ce"
+body = "cloudevents-structured"
+[[route]]
+event_type = "routed"
+topic = "{aggregate_type|event_type}-{header:verb}"
+key = "{header:tenant}/{aggregate_id|'none'}"
+header.region = "eu"
+[[route]]
 }));
-$node->safe_psql('postgres', q{SELECT outbox.enqueue('first', to_jsonb(n), aggregate_id => 'a' || n % 7) FROM generate_series(1, 1000) n});
+
+sub enqueue
+{
+	my ($arguments) = @_;
+
+	return $node->safe_psql('postgres', "SELECT outbox_id FROM outbox.enqueue($arguments)");
+}
+
+sub ledger_of
+{
+	my ($id, $columns) = @_;
+
+	return $node->safe_psql('postgres', "SELECT $columns FROM outbox.attempts WHERE outbox_id = '$id' ORDER BY attempt_no");
+}
+
+sub raw
+{
+	my ($topic) = @_;
+
+	return $kafka->kcat('-C', '-t', $topic, qw(-o beginning -e -q -D), '', '-f', '%s');
+}
+
+# ---------------------------------------------------------------- what arrives
+
+my $id = enqueue(q{'Order_Placed', '{"b": 1.50, "a": "grün \u0001 \"x\""}', aggregate_type => 'Order', aggregate_id => 'a1', partition_key => 'p1',
+	headers => '{"tenant": "acme", "n": 7, "deep": {"x": [1]}}'});
+
+enqueue(q{'Order_Placed', '[1, null]', aggregate_id => 'a2'});
+enqueue(q{'Order_Placed', '"no key"'});
 wait_until_done($node);
-my @ids = map { $_->{headers}{outbox_id} } $kafka->records('events.first', count => 1000);
-proven($node, 'plain', \@ids);
+my @records = $kafka->records('events.order.placed', count => 3);
+my ($record) = grep { $_->{headers}{outbox_id} eq $id } @records;
+my ($event_id, $created_at) = split /\|/,
+	$node->safe_psql('postgres', qq{SELECT event_id, to_char(created_at, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') FROM outbox.messages WHERE outbox_id = '$id'});
+
+is_deeply($record->{headers}, {
+	message_id => $event_id, outbox_id => $id, event_type => 'Order_Placed', aggregate_type => 'Order', aggregate_id => 'a1', attempt => '1',
+	created_at => $created_at, 'content-type' => 'application/json', tenant => 'acme', n => '7', deep => '{"x": [1]}' }, 'headers, and no others');
+is($record->{key}, 'p1', 'the key is partition_key');
+is_deeply([ sort map { $_->{key} // 'none' } @records ], [ 'a2', 'none', 'p1' ], '... else aggregate_id, else none');
+is(ledger_of($id, 'reference'), "events.order.placed/$record->{partition}/$record->{offset}", 'the reference is where it lies');
+is(join("\n", sort $kafka->console_records('events.order.placed', count => 3)),
+	join("\n", sort map { $_->{value} } @records), q{Kafka's own consumer reads the same});
+
+$id = enqueue(q{'x', '{"z": 1, "a": [1.0, 1e3, "\ud83d\ude00"], "long": 123456789012345678901234567890.10}', routing_key => 'chosen'});
+wait_until_done($node);
+is(raw('chosen'), $node->safe_psql('postgres', "SELECT payload FROM outbox.messages WHERE outbox_id = '$id'"), 'JSON arrives as PostgreSQL prints it');
+my $bytes = join '', map { chr } 0 .. 255, 10, 0, 13;
+
+enqueue(q{'x', routing_key => 'chosen', content_type => 'image/png', payload_bytes => '\x} . unpack('H*', $bytes) . q{'});
+wait_until_done($node);
+is(substr(raw('chosen'), -length $bytes), $bytes, 'bytes arrive as they are');
+like($kafka->kcat('-C', '-t', 'chosen', qw(-o 1 -e -q -f %h)), qr{(?:^|,)content-type=image/png(?:,|$)}, '... with their type');
+
+enqueue(q{'routed', '1', aggregate_type => 'order', aggregate_id => '7', headers => '{"verb": "made", "tenant": "acme"}'});
+wait_until_done($node);
+($record) = $kafka->records('order-made', count => 1);
+is_deeply([ $record->{key}, $record->{headers}{region} ], [ 'acme/7', 'eu' ], 'a route with templates');
+
+enqueue(q{'ce.binary', '{"n": 1}', aggregate_id => 'a1'});
+wait_until_done($node);
+enqueue(q{'ce.structured', '{"n": 2}', aggregate_id => 'a1'});
+wait_until_done($node);
+my ($binary, $structured) = $kafka->records('ce', count => 2);
+
+is_deeply([ $binary->{value}, @{ $binary->{headers} }{qw(ce_specversion ce_source ce_type ce_subject ce_partitionkey content-type)} ],
+	[ '{"n": 1}', '1.0', '/orders', 'ce.binary', 'a1', 'a1', 'application/json' ], 'CloudEvents, binary');
+is($binary->{headers}{ce_id}, $binary->{headers}{message_id}, '... with the id of the event');
+is_deeply([ @{ from_json($structured->{value}) }{qw(specversion type subject source data)}, $structured->{headers}{'content-type'} ],
+	[ '1.0', 'ce.structured', 'a1', 'outbox/default', { n => 2 }, 'application/cloudevents+json' ], '... and structured');
+
+# ---------------------------------------------------------------- what is refused, and what is waited for
+
+$node->safe_psql('postgres', q{
+	SELECT outbox.enqueue('small', to_jsonb(CASE WHEN n = 50 THEN (SELECT string_agg(md5(n::text || i), '') FROM generate_series(1, 2000) i) ELSE repeat('x', 50) END),
+		routing_key => 'small') FROM generate_series(1, 100) n});
+wait_until_done($node);
+is($node->safe_psql('postgres', q{SELECT error_code, response_code, count(*) FROM outbox.attempts a JOIN outbox.messages USING (outbox_id)
+	WHERE event_type = 'small' GROUP BY 1, 2 ORDER BY 3}), "KAFKA_MSG_SIZE_TOO_LARGE|10|1\n||99", 'too large for the topic: refused, and the others are not');
+proven($node, 'too large', [ map { $_->{outbox_id} } $kafka->deliveries('small') ], where => "event_type = 'small'", failed => 1);
+
+my $large = enqueue(q{'large', (SELECT to_jsonb(string_agg(md5(i::text), '')) FROM generate_series(1, 40000) i)});
+my $illegal = enqueue(q{'illegal', '1', routing_key => 'no topic/at all'});
+
+wait_until_done($node);
+is(ledger_of($large, 'state, error_code'), 'FAILED|KAFKA_MSG_SIZE_TOO_LARGE', 'too large for the client: refused');
+is(ledger_of($illegal, 'state, error_code'), 'FAILED|ILLEGAL_DESTINATION', 'an illegal name: refused');
+
+my $late = enqueue(q{'late', '1'});
+
+wait_for(sub { ledger_of($late, 'state, error_code') =~ /^RETRYABLE\|KAFKA_/ }, 'a try without the topic');
+$id = enqueue(q{'x', '2', routing_key => 'chosen'});
+wait_until_done($node, "outbox_id = '$id'");
+pass('a topic that does not exist delays no other');
+$kafka->create_topic('events.late');
+wait_until_done($node);
+proven($node, 'a topic that was created late', [ map { $_->{outbox_id} } $kafka->deliveries('events.late') ], where => "event_type = 'late'");
+unlike($relay->log, qr/the sink is away/, '... and the sink was never away');
+my @ids = map { $_->{outbox_id} } map { $kafka->deliveries($_) } qw(events.order.placed chosen order-made ce small events.late);
+proven($node, 'all of them', \@ids, failed => 3);
 
 # The question is one that has other answers.
 my $ledger = RelayTest::ledger($node, 'true');
@@ -34,4 +153,59 @@ foreach my $wrong ([ missing => @ids[ 1 .. $#ids ] ], [ 'too many' => @ids, $ids
 
 	is(scalar(my @problems = RelayTest::unproven($ledger, \@wrong)), 1, "a record: $name");
 }
+$relay->signal('TERM');
+is($relay->wait_end, 0, 'the relay ends');
+$kafka->kill9;
+
+# ---------------------------------------------------------------- who is let in
+
+my $password = 'q7Zw-very.secret';
+my $files = new_folder('secrets');
+
+$kafka = start_kafka(tls => 1, user => 'relay', password => $password);
+$brokers = $kafka->bootstrap;
+$kafka->create_topic('events.secret');
+write_file("$files/$_->[0]", $_->[1]) foreach [ right => $password ], [ wrong => "not $password" ];
+
+sub guarded
+{
+	my ($ca, $secret) = @_;
+
+	return relay_config($node, qq{
+[sink.kafka]
+type = "kafka"
+brokers = "$brokers"
+timeout = "3s"
+[sink.kafka.properties]
+"security.protocol" = "SASL_SSL"
+"sasl.mechanism" = "PLAIN"
+"sasl.username" = "relay"
+"sasl.password" = { file = "$files/$secret" }
+"ssl.ca.location" = "$ca"
+debug = "security,broker,conf"
+[[route]]
+});
+}
+
+my ($ca, $stranger) = @{ test_ca() }{qw(ca stranger_ca)};
+$node->safe_psql('postgres', q{SELECT outbox.enqueue('secret', to_jsonb(n)) FROM generate_series(1, 50) n});
+$relay = start_relay(guarded($stranger, 'right'));
+$relay->wait_log(qr/the sink is away.*KAFKA__SSL/);
+reload($relay, guarded($ca, 'wrong'));
+$relay->wait_log(qr/the sink is away.*KAFKA__AUTHENTICATION/);
+is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.attempts a JOIN outbox.messages USING (outbox_id) WHERE event_type = 'secret' AND state <> 'RETRYABLE'}),
+	'0', 'a wrong certificate, a wrong password: no message ends');
+reload($relay, guarded($ca, 'right'));
+wait_until_done($node);
+proven($node, 'TLS and a login', [ map { $_->{outbox_id} } $kafka->deliveries('events.secret') ], where => "event_type = 'secret'");
+
+unlike($relay->log, qr/\Q$password\E/, 'the password is not in the log');
+like($relay->log, qr/sasl/i, '... which tells of the login');
+is($node->safe_psql('postgres', "SELECT count(*) FROM outbox.attempts a WHERE a::text LIKE '%$password%'"), '0', '... not in the ledger');
+is(join(' ', grep { (eval { slurp("$_/cmdline") } // '') =~ /\Q$password\E/ } map { glob "/proc/$_" } $relay->pid, 'self'), '', '... not in the process list');
+$relay->signal('TERM');
+is($relay->wait_end, 0, 'the relay ends');
+
+consistent($node, 'consistent');
+$node->stop('fast');
 done_testing;

@@ -276,6 +276,9 @@ TEST(Kafka, TopicThatDoesNotExist)
 		EXPECT_TRUE(ticket >= 5 || answer.code == "KAFKA__UNKNOWN_TOPIC" ||
 					answer.code == "KAFKA_UNKNOWN_TOPIC_OR_PART");
 	}
+	// Now it is known to be missing, which librdkafka says at once.
+	running.deliver(10, 20, "none");
+	EXPECT_TRUE(once_each(running.collected.wait(20), 20));
 }
 
 TEST(Kafka, NobodyListens)
