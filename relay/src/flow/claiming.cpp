@@ -193,6 +193,8 @@ Source::accept(Claimed claimed)
 		one.sink = found->first;
 		one.outlet = found->second;
 	}
+	if (stop_at) // it was claimed before
+		return release(number, 0ms);
 	if (!one.chain.empty())
 	{
 		auto &chain = chains[one.chain];

@@ -246,7 +246,9 @@ Outlet::on(Withdraw withdraw)
 void
 Outlet::on(Watch watch)
 {
-	std::erase_if(watchers, [](const auto &watcher) { return watcher.expired(); });
+	std::erase_if(watchers, [&](const auto &other) {
+		return other.expired() || (!other.owner_before(watch.watcher) && !watch.watcher.owner_before(other));
+	});
 	watchers.push_back(std::move(watch.watcher));
 }
 

@@ -63,7 +63,10 @@ Source::on(Result result)
 			Clock::now());
 	}
 	if (!chain.empty())
+	{
+		keys_are_free = true;
 		chain_goes_on(chain, result.number, accepted);
+	}
 }
 
 void
@@ -127,14 +130,16 @@ Source::send_report(std::optional<ClaimPlan> plan)
 void
 Source::report_refused(uint64_t report, const std::optional<ClaimPlan> &plan, const Rows &rows)
 {
-	bool unknown_queue = rows.sqlstate() == "P7004", data = rows.sqlstate().starts_with("22");
-
+	// With a claim it is not known which of both was refused: the outcomes at once, without it.
 	if (plan)
+	{
 		claim_refused(*plan, rows);
-	if (!unknown_queue)
-		log(Level::error, "could not record outcomes",
-			{{"source", my_settings.name}, {"code", rows.sqlstate()}, {"error", rows.error()}});
-	auto hopeless = reports.refused(report, data, unknown_queue ? Clock::time_point{} : Clock::now() + 1s);
+		reports.refused(report, false, {});
+		return;
+	}
+	log(Level::error, "could not record outcomes",
+		{{"source", my_settings.name}, {"code", rows.sqlstate()}, {"error", rows.error()}});
+	auto hopeless = reports.refused(report, rows.sqlstate().starts_with("22"), Clock::now() + 1s);
 	if (!hopeless)
 		return;
 	// Its lease runs out, and the ledger says that.
@@ -250,7 +255,7 @@ Source::released(const std::vector<uint64_t> &numbers, const Rows &rows)
 // ---------------------------------------------------------------- leases
 
 void
-Source::renew(Clock::time_point now)
+Source::renew(Clock::time_point before)
 {
 	std::vector<uint64_t> numbers;
 	std::vector<std::string> ids, tokens;
@@ -261,26 +266,26 @@ Source::renew(Clock::time_point now)
 		return;
 	for (const auto &[number, one] : in_flight)
 	{
-		if (one.phase == Phase::releasing || one.lost || one.lease.half > now)
+		if (one.phase == Phase::releasing || one.lost || one.lease.half > before)
 			continue;
 		numbers.push_back(number);
 		ids.push_back(one.lease.outbox_id);
 		tokens.push_back(one.lease.token);
 		if (numbers.size() == renewals_at_once)
-			send_renewals(std::exchange(numbers, {}), std::exchange(ids, {}), std::exchange(tokens, {}), now);
+			send_renewals(std::exchange(numbers, {}), std::exchange(ids, {}), std::exchange(tokens, {}));
 	}
 	if (!numbers.empty())
-		send_renewals(std::move(numbers), ids, tokens, now);
+		send_renewals(std::move(numbers), ids, tokens);
 }
 
 void
 Source::send_renewals(std::vector<uint64_t> numbers, const std::vector<std::string> &ids,
-					  const std::vector<std::string> &tokens, Clock::time_point now)
+					  const std::vector<std::string> &tokens)
 {
 	renewing++;
 	work->send("SELECT lease_expires_at, pg_catalog.clock_timestamp(), error FROM outbox.renew($1, $2, $3, $4)",
 			   {worker_id, array_literal(ids), array_literal(tokens), interval(my_settings.lease)},
-			   [this, numbers = std::move(numbers), now](Rows rows) { renewed(numbers, rows, now); });
+			   [this, numbers = std::move(numbers), sent = Clock::now()](Rows rows) { renewed(numbers, rows, sent); });
 }
 
 void

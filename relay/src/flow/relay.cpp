@@ -53,9 +53,20 @@ Relay::serve(const std::string &listen)
 {
 	if (server && listen == serving)
 		return;
-	server.reset();
-	if (!listen.empty())
-		server = std::make_unique<StatusServer>(listen, metrics, board, history);
+	auto make = [&](const std::string &address) {
+		return address.empty() ? nullptr : std::make_unique<StatusServer>(address, metrics, board, history);
+	};
+
+	server.reset(); // both may have the port
+	try
+	{
+		server = make(listen);
+	}
+	catch (const std::exception &)
+	{
+		server = make(serving);
+		throw;
+	}
 	serving = listen;
 }
 
@@ -134,8 +145,8 @@ Relay::reload()
 	{
 		Config wanted = read_config(file);
 
-		set_up_log(wanted.log);
 		serve(wanted.listen);
+		set_up_log(wanted.log);
 		if (wanted.tracing != config.tracing)
 			log(Level::warning, "a change of [tracing] takes effect at the next start");
 		apply(std::move(wanted));

@@ -83,7 +83,7 @@ Reports::due(Clock::time_point now, bool last) const
 std::optional<Clock::time_point>
 Reports::due_at() const
 {
-	if (waiting.empty())
+	if (waiting.empty() || (!sent.empty() && waiting.size() < most))
 		return {};
 	return std::max(oldest + gathering, after);
 }

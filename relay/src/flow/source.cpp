@@ -72,11 +72,11 @@ Source::run()
 		if (now - ticked >= tick)
 		{
 			ticked = now;
-			renew(now);
+			renew(now + tick);
 			show(now);
-			if (stop_at && *stop_at <= now)
-				give_up();
 		}
+		if (stop_at && *stop_at <= now)
+			give_up();
 		if (!working() || !is_listening)
 			continue;
 		if (appetite.idle() && now - polled >= my_settings.poll_interval)
@@ -89,9 +89,15 @@ Source::run()
 		// Two, so that the server does not wait for the relay.
 		while (work->outstanding() < 2 && !work->broken())
 		{
-			auto next_claim = plan(Clock::now());
 			bool report = reports.due(now, open == 0);
 
+			// The next of those keys can be claimed now, by the same call.
+			if (report && keys_are_free)
+			{
+				appetite.notified();
+				keys_are_free = reports.size() > Reports::most;
+			}
+			auto next_claim = plan(Clock::now());
 			if (report)
 				send_report(std::move(next_claim));
 			else if (next_claim)
@@ -128,11 +134,17 @@ Source::next(Clock::time_point now) const
 {
 	auto next = ticked + tick;
 
+	if (stop_at && !given_up)
+		next = std::min(next, *stop_at);
 	if (!work)
 		return std::min(next, connect_at);
+	if (work->broken() || listener->broken() || on_standby)
+		return now;
+	// Only what is done then: any other time that has passed would be looked at without a pause.
 	if (working() && is_listening)
 	{
-		next = std::min(next, polled + my_settings.poll_interval);
+		if (appetite.idle())
+			next = std::min(next, polled + my_settings.poll_interval);
 		if (auto due = reports.due_at(); due && work->outstanding() < 2)
 			next = std::min(next, *due);
 		if (claim_after > now)
@@ -244,9 +256,12 @@ Source::read_orderings()
 					"queues = [\"*\"] needs the right to read outbox.queues (GRANT outbox_readonly): " + rows.error();
 			return;
 		}
+		size_t before = orderings.size();
 		orderings.clear();
 		for (int row = 0; row < rows.count(); row++)
 			orderings.emplace(rows.text(row, 0), rows.text(row, 1));
+		if (my_settings.queues.front() == "*" && orderings.size() != before)
+			appetite.notified();
 	});
 }
 

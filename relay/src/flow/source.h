@@ -91,9 +91,9 @@ private:
 	void recorded(const Outcome &outcome, const Rows &rows, int row);
 	void send_releases();
 	void released(const std::vector<uint64_t> &numbers, const Rows &rows);
-	void renew(Clock::time_point now);
+	void renew(Clock::time_point before);
 	void send_renewals(std::vector<uint64_t> numbers, const std::vector<std::string> &ids,
-					   const std::vector<std::string> &tokens, Clock::time_point now);
+					   const std::vector<std::string> &tokens);
 	void renewed(const std::vector<uint64_t> &numbers, const Rows &rows, Clock::time_point sent);
 	void lose(uint64_t number);
 	void release(uint64_t number, std::chrono::milliseconds delay);
@@ -122,6 +122,7 @@ private:
 	Appetite appetite;
 	std::map<std::string, Clock::time_point> unknown_queues; // and when to try again
 	std::deque<std::string> suspects;                        // queues of which one is not there
+	bool keys_are_free = false;                              // by what is reported next
 	Clock::time_point claim_after{};
 	Reports reports;
 
