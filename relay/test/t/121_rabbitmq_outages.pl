@@ -1,0 +1,93 @@
+# The relay with a real RabbitMQ whose disk is full, or that dies under load.
+#
+# Proves: while the disk is full nothing is handed over, and no message is lost by it; after kill -9 of the broker and an outage
+# of more than every lease all messages are there, each as often as the ledger says, and none of them is a dead letter; no consumer of an
+# ordered queue sees k after k + 1 for the first time.
+use strict;
+use warnings;
+
+use BrokerTest;
+use OutboxTest;
+use PostgreSQL::Test::Cluster;
+use RelayLoad;
+use RelayTest;
+use Test::More;
+
+my $node = new_node('main', preload => 1, conf => "outbox.notify_gather = '1ms'");
+my $rabbitmq = start_rabbitmq();
+my $proxy = start_proxy(port => $rabbitmq->port);
+
+sub sql { my ($sql) = @_; return $node->safe_psql('postgres', $sql); }
+sub wait_sql { my ($sql, $what) = @_; return wait_for(sub { sql($sql) eq 't' }, $what // $sql); }
+
+load_queues($node);
+$rabbitmq->exchange('events', type => 'topic');
+foreach my $queue (qw(full kill))
+{
+	$rabbitmq->queue($queue);
+	$rabbitmq->bind($queue, 'events', "events.$queue.#");
+}
+
+my $relay = start_relay(relay_config($node, <<"END", queues => '["default", "ordered"]', poll_interval => '"100ms"'), env => { PASSWORD => $rabbitmq->password });
+[sink.rabbitmq]
+type = "rabbitmq"
+hosts = ["127.0.0.1:${\ $proxy->port}"]
+user = "relay"
+password = { env = "PASSWORD" }
+exchange = "events"
+timeout = "2s"
+connect_timeout = "2s"
+heartbeat = "2s"
+END
+
+sub delivered
+{
+	my ($type, $test) = @_;
+
+	wait_until_done($node);
+	my @headers = map { $_->{properties}{headers} } $rabbitmq->messages($type);
+
+	proven($node, $test, [ map { $_->{outbox_id} } @headers ], where => "event_type LIKE '$type%'");
+	return @headers;
+}
+
+# ---------------------------------------------------------------- a full disk
+
+sql(q{SELECT outbox.enqueue('full', to_jsonb(n)) FROM generate_series(1, 200) n});
+wait_until_done($node);
+$rabbitmq->alarm(1);
+sql(q{SELECT outbox.enqueue('full', to_jsonb(n)) FROM generate_series(1, 200) n});
+$relay->wait_log(qr/the sink accepts nothing for now/);
+# What it had in its hands ends by its timeout.
+wait_sql(q{SELECT NOT EXISTS (SELECT FROM outbox.pending WHERE attempt_count = 0)});
+sql(q{SELECT outbox.enqueue('full.later', to_jsonb(n)) FROM generate_series(1, 200) n});
+wait_leases($node);
+is(sql(q{SELECT count(*) FROM outbox.attempts JOIN outbox.messages USING (outbox_id) WHERE event_type = 'full.later'}), '0', 'a full disk: nothing more is handed over');
+$rabbitmq->alarm(0);
+delivered('full', 'a full disk');
+
+# ---------------------------------------------------------------- the broker dies
+
+start_load($node, 'kill');
+wait_progress($node, 'kill', 50);
+my $died = server_time($node);
+
+$rabbitmq->kill9;
+wait_sql(q{SELECT EXISTS (SELECT FROM outbox.attempts JOIN outbox.messages USING (outbox_id) WHERE event_type = 'kill' AND state = 'RETRYABLE')}, 'the loss to be recorded');
+$proxy->refuse; # until it has been away for long enough
+$rabbitmq->start;
+wait_leases($node, $died);
+$proxy->resume;
+wait_progress($node, 'kill', 50);
+stop_load($node);
+in_order($node, 'kill -9 of the broker', 'kill', delivered('kill', 'kill -9 of the broker'));
+
+# ---------------------------------------------------------------- in the end
+
+cmp_ok(sql(q{SELECT max(attempt_no) FROM outbox.attempts}), '<', 10, 'nothing of this costs many attempts');
+$relay->signal('TERM');
+is($relay->wait_end, 0, 'TERM: exit status 0');
+is(sql(q{SELECT count(*) FROM outbox.dead}), '0', 'no dead letters');
+consistent($node, 'consistent');
+$node->stop('fast');
+done_testing();
