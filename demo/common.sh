@@ -67,7 +67,7 @@ all_run() {
 
 # await WHAT COMMAND...: until the command succeeds, while all that was started runs
 await() {
-	local what=$1 limit=$((SECONDS + 60))
+	local what=$1 limit=$((SECONDS + 120))
 	shift
 	until "$@"; do
 		all_run
