@@ -4,6 +4,10 @@
 #                                          nothing but work; %source are more keys of [[source]], values as TOML has them; $sinks
 #                                          is what comes after it
 #   reload($relay, $config)                gives a running relay another configuration, and has it read
+#   make_producer($node)                   then there are
+#   start_producing($node, $kind, %what)   a session that commits ten messages each 20 ms until stop_producing($node, $it): event_type
+#                                          and partition_key are $kind, or keys => N: $kind and a number; queue => 'default'
+#   wait_until_delivered($node, $kind, $n) until so many more of these are DISPATCHED
 #   wait_until_done($node, $where)         until no message waits or is leased (of those for which that holds in outbox.messages)
 #   proven($node, $test, $accepted, where => SQL, failed => 0)
 #
@@ -15,7 +19,8 @@
 # Guarantees: it fails if a message has another number of ends than one, if one that the ledger calls DISPATCHED is not
 # there, if one is there that was not committed, and if one is there more often than attempts may have brought it.
 # Those are the DISPATCHED one, and the RETRYABLE and the lost ones (ZOMBIE_REQUEUE), of which nobody knows. So a message that was
-# released untried, or refused, and arrived nevertheless is found too.
+# released untried, or refused, and arrived nevertheless is found too. In a queue that keeps keys in order a lost lease counts for
+# the messages of the key behind it as well: they were claimed together and are given back without a row of their own.
 package RelayTest;
 
 use strict;
@@ -23,9 +28,10 @@ use warnings;
 
 use BrokerTest;
 use Exporter 'import';
+use OutboxTest ();
 use Test::More;
 
-our @EXPORT = qw(relay_config reload wait_until_done proven);
+our @EXPORT = qw(relay_config reload make_producer start_producing stop_producing wait_until_delivered wait_until_done proven);
 
 sub relay_config
 {
@@ -51,6 +57,56 @@ sub reload
 	return wait_for(sub { (() = $relay->log =~ /configuration was read again/g) > $before }, 'the configuration to be read');
 }
 
+sub make_producer
+{
+	my ($node) = @_;
+
+	$node->safe_psql('postgres', q{
+		CREATE TABLE stopped (kind text);
+		CREATE PROCEDURE produce(kind text, queue text, keys int) LANGUAGE plpgsql AS $$
+		BEGIN
+			WHILE NOT EXISTS (SELECT FROM stopped s WHERE s.kind = produce.kind) LOOP
+				PERFORM FROM generate_series(1, 10) n, outbox.enqueue(produce.kind, to_jsonb(repeat('x', 300)), produce.queue,
+					partition_key => produce.kind || COALESCE((n % produce.keys)::text, ''));
+				COMMIT;
+				PERFORM pg_sleep(0.02);
+			END LOOP;
+		END
+		$$});
+	return;
+}
+
+sub start_producing
+{
+	my ($node, $kind, %what) = @_;
+	my $session = OutboxTest::session($node);
+	my $keys = $what{keys} // 'NULL';
+	my $queue = $what{queue} // 'default';
+
+	OutboxTest::start_query($session, "CALL produce('$kind', '$queue', $keys)");
+	return { session => $session, kind => $kind };
+}
+
+sub stop_producing
+{
+	my ($node, $producer) = @_;
+
+	$node->safe_psql('postgres', "INSERT INTO stopped VALUES ('$producer->{kind}')");
+	my (undef, $error) = OutboxTest::result_of($producer->{session});
+	is($error, '', "$producer->{kind}: the producer met no error");
+	$producer->{session}->quit;
+	return;
+}
+
+sub wait_until_delivered
+{
+	my ($node, $kind, $more) = @_;
+	my $count = "SELECT count(*) FROM outbox.attempts JOIN outbox.messages USING (outbox_id) WHERE event_type = '$kind' AND state = 'DISPATCHED'";
+	my $before = $node->safe_psql('postgres', $count);
+
+	return wait_for(sub { $node->safe_psql('postgres', $count) >= $before + $more }, "$more of $kind to be delivered");
+}
+
 sub wait_until_done
 {
 	my ($node, $where) = @_;
@@ -66,8 +122,13 @@ sub ledger
 	my %ledger;
 	my $rows = $node->safe_psql('postgres', qq{
 		SELECT m.outbox_id, count(*) FILTER (WHERE a.state = 'DISPATCHED'), count(*) FILTER (WHERE a.state = 'FAILED'),
-			count(*) FILTER (WHERE a.state IN ('RETRYABLE', 'ZOMBIE_REQUEUE') OR a.error_code = 'RETRIES_EXHAUSTED')
-		FROM (SELECT * FROM outbox.messages WHERE $where) m LEFT JOIN outbox.attempts a USING (outbox_id) GROUP BY 1});
+			count(*) FILTER (WHERE a.state IN ('RETRYABLE', 'ZOMBIE_REQUEUE') OR a.error_code = 'RETRIES_EXHAUSTED') + max(m.lost_before)
+		FROM (
+			SELECT outbox_id, CASE ordering WHEN 'fifo' THEN COALESCE(sum(lost) OVER (PARTITION BY queue, partition_key ORDER BY sequence_id
+				ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) ELSE 0 END AS lost_before
+			FROM (SELECT * FROM outbox.messages WHERE $where) these JOIN outbox.queues USING (queue) LEFT JOIN (
+				SELECT outbox_id, count(*) AS lost FROM outbox.attempts WHERE state = 'ZOMBIE_REQUEUE' GROUP BY 1) l USING (outbox_id)) m
+			LEFT JOIN outbox.attempts a USING (outbox_id) GROUP BY 1});
 
 	foreach my $row (split /\n/, $rows)
 	{
