@@ -170,8 +170,8 @@ Source::recorded(const Outcome &outcome, const Rows &rows, int row)
 		return;
 	if (state_recorded == "FAILED")
 		observers.metrics.dead_letter(found->second.event_type);
-	// P7002 with a state: an earlier call recorded it, and its answer was lost.
-	if (error.empty() || (error == "P7002" && !state_recorded.empty()))
+	// P7002 with its state: an earlier call recorded it, and its answer was lost.
+	if (error.empty() || (error == "P7002" && may_have_recorded(outcome.verdict, state_recorded)))
 		return;
 	observers.metrics.outcomes_unrecorded(my_settings.name, 1);
 	log(Level::warning,

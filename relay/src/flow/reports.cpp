@@ -145,6 +145,13 @@ Reports::disconnected()
 	sent_size = 0;
 }
 
+bool
+may_have_recorded(Verdict verdict, std::string_view state)
+{
+	// The last of too many.
+	return state == state_of(verdict) || (verdict == Verdict::try_again && state == "FAILED");
+}
+
 Parameters
 report_parameters(const std::string &worker_id, const std::vector<Outcome> &outcomes)
 {

@@ -59,6 +59,9 @@ private:
 // The arguments of complete_batch from worker_id on.
 Parameters report_parameters(const std::string &worker_id, const std::vector<Outcome> &outcomes);
 
+// Whether a report of it leads to that state. If not, a repair or an operator has ended its lease.
+bool may_have_recorded(Verdict verdict, std::string_view state);
+
 // Valid UTF-8 without NUL.
 std::string clean(std::string_view text);
 
