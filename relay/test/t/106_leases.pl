@@ -130,6 +130,19 @@ is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.attempts WHERE sta
 my ($most) = sort { $b <=> $a } map { $_->{concurrent} } arrived('slow');
 is($most, 4, '... at most max_in_flight at a time');
 
+# A claim that is refused takes no outcome with it.
+$receiver->answer('/refused', { hold => 'head' });
+enqueue('refused', 'held', 4);
+$receiver->wait_held('/refused', 4);
+configure($node, 'outbox.max_batch' => 100);
+enqueue('line', 'default', 1);
+$relay->wait_log(qr/could not claim.*outbox\.max_batch/);
+$receiver->answer('/refused', {});
+$receiver->release('/refused');
+once('refused', 4, 'while claims are refused');
+configure($node, 'outbox.max_batch' => undef);
+wait_until_done($node);
+
 # A lease that an operator breaks: the answer is logged, and the message goes out once more.
 $receiver->answer('/broken', { hold => 'head' });
 my $id = enqueue('broken', 'held', 1);
