@@ -195,7 +195,7 @@ Source::connect(Clock::time_point now)
 		return;
 	is_connected = true;
 	listen();
-	read_orderings();
+	read_rights();
 }
 
 void
@@ -243,19 +243,35 @@ Source::lost_connection(Clock::time_point now)
 	observers.metrics.source_up(my_settings.name, false);
 }
 
+// What the role may read beside its work, which is asked first, so that no refusal is in the server's log.
+void
+Source::read_rights()
+{
+	orderings_at = Clock::now();
+	listener->send("SELECT c.relname::text, pg_catalog.has_table_privilege(c.oid, 'SELECT') FROM pg_catalog.pg_class c "
+				   "WHERE c.relnamespace = pg_catalog.to_regnamespace('outbox') AND c.relname IN ('queues', 'status')",
+				   {}, [this](Rows rows) {
+					   readable.clear();
+					   for (int row = 0; rows.ok() && row < rows.count(); row++)
+					   {
+						   if (rows.boolean(row, 1))
+							   readable.insert(rows.text(row, 0));
+					   }
+					   if (readable.contains("queues"))
+						   read_orderings();
+					   else if (my_settings.queues.front() == "*")
+						   state.problem =
+							   "queues = [\"*\"] needs the right to read outbox.queues (GRANT outbox_readonly)";
+				   });
+}
+
 // Whether a queue keeps its keys in order. Without the right to ask, every numbered message is kept in order.
 void
 Source::read_orderings()
 {
-	orderings_at = Clock::now();
 	listener->send("SELECT queue, ordering FROM outbox.queues", {}, [this](Rows rows) {
 		if (!rows.ok())
-		{
-			if (my_settings.queues.front() == "*")
-				state.problem =
-					"queues = [\"*\"] needs the right to read outbox.queues (GRANT outbox_readonly): " + rows.error();
 			return;
-		}
 		size_t before = orderings.size();
 		orderings.clear();
 		for (int row = 0; row < rows.count(); row++)
@@ -361,8 +377,8 @@ Source::show(Clock::time_point now)
 	if (!working() || !is_listening)
 		return;
 	if (now - orderings_at >= orderings_interval)
-		read_orderings();
-	if (observers.board.watched() && !status_sent && now - status_at >= status_interval)
+		read_rights();
+	if (observers.board.watched() && readable.contains("status") && !status_sent && now - status_at >= status_interval)
 		read_status();
 }
 

@@ -67,6 +67,7 @@ private:
 	void connect(Clock::time_point now);
 	void lost_connection(Clock::time_point now);
 	void listen();
+	void read_rights();
 	void read_orderings();
 	void read_status();
 
@@ -128,6 +129,7 @@ private:
 
 	std::unordered_map<uint64_t, InFlight> in_flight;
 	std::unordered_map<std::string, std::deque<uint64_t>> chains;
+	std::set<std::string> readable;                                      // of queues and status, what the role may read
 	std::map<std::string, std::string> orderings;                        // of the queues, if the role may read them
 	std::map<std::chrono::milliseconds, std::vector<uint64_t>> releases; // by delay
 	std::vector<uint64_t> unreleased;                                    // at the next tick
