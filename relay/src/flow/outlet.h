@@ -7,7 +7,8 @@
 // handed over.
 //
 // Shape: one thread owns all of it and takes what happens from a mailbox, so there are no locks and no order of events
-// that was not thought of. Only room() is read from outside.
+// that was not thought of. Only room() is read from outside. outlet.cpp has the loop and the way to the sink,
+// answering.cpp what comes back.
 #pragma once
 
 #include "config/config.h"
@@ -68,7 +69,7 @@ private:
 		std::deque<Waiting> waiting;
 		size_t in_hand = 0;
 		Breaker breaker;
-		Clock::time_point opened, last_answer{};
+		Clock::time_point opened{}, last_answer{}, probe_until{};
 	};
 	struct Open { // in the sink's hands
 		uint64_t number;

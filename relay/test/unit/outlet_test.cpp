@@ -270,6 +270,37 @@ TEST_F(OutletTest, OpensTheBreakerOfOneEndpointOnly)
 	EXPECT_GT(outlet->room(), 1u);
 }
 
+TEST_F(OutletTest, ProbesAgainIfAProbeGetsNoAnswer)
+{
+	start(10, 1ms);
+	submit(1);
+	answer(script->handed.next(), "AWAY");
+	script->probes.next();
+	script->probes.next();
+}
+
+TEST_F(OutletTest, RemembersABoundedNumberOfEndpointsThatAreAway)
+{
+	const uint64_t count = 1100;
+
+	script->by_topic = true;
+	start(count, 1h, 0, false);
+	for (uint64_t number = 1; number <= count; number++)
+	{
+		submit(number, "topic" + std::to_string(number));
+		answer(script->handed.next(), "AWAY");
+		collected->results.next();
+	}
+	// The first to be away is forgotten, so a message to it is handed over again.
+	for (uint64_t number = count + 1; script->handed.none(); number += 2)
+	{
+		submit(number, "topic1");
+		submit(number + 1, "illegal");
+		while (collected->results.next().number != number + 1)
+			continue;
+	}
+}
+
 TEST_F(OutletTest, TimesOutAndIgnoresWhatComesLater)
 {
 	start(10, 1ms);
