@@ -298,6 +298,10 @@ parse_config(std::string_view text, std::span<const SinkKind> kinds, std::span<c
 	{
 		throw ConfigError(redact(problem_of(error)));
 	}
+	catch (const TomlAssertion &)
+	{
+		throw ConfigError("this is not TOML, in a way that its parser cannot describe");
+	}
 }
 
 Config

@@ -83,7 +83,7 @@ members(std::string_view object)
 	if (at == object.size() || object[at] != '{')
 		return {};
 	at = skip_space(object, at + 1);
-	if (at < object.size() && object[at] == '}')
+	if (at < object.size() && object[at] == '}' && skip_space(object, at + 1) == object.size())
 		return result;
 	while (at < object.size() && object[at] == '"')
 	{
@@ -103,9 +103,12 @@ members(std::string_view object)
 		if (last == std::string_view::npos)
 			return {};
 		result.push_back({*name, whole.substr(0, last + 1)});
-		if (object[at] == '}')
+		const size_t next = skip_space(object, at + 1);
+		if (object[at] == '}' && next == object.size())
 			return result;
-		at = skip_space(object, at + 1);
+		if (object[at] == '}')
+			return {};
+		at = next;
 	}
 	return {};
 }

@@ -7,6 +7,7 @@
 // [sink.events], whatever the file says.
 #pragma once
 
+#include "config/toml.h"
 #include "core/secret.h"
 
 #include <chrono>
@@ -18,8 +19,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <toml++/toml.h>
 
 namespace relay {
 

@@ -203,6 +203,9 @@ TEST(Config, WrongSections)
 	EXPECT_PROBLEM(source + "[sink.\"a b\"]\ntype = \"kafka\"", "letters, digits, _ and - only");
 	EXPECT_PROBLEM("[relay]\n[relay]\n", "line 2");
 	EXPECT_PROBLEM("x = \xff", "line 1");
+	// What toml++ would abort at, or has no definite answer to.
+	for (const char *text : {"[=", "[a.", "[[#", "é = 1", "\u038b?", "a é", "x = {=}"})
+		EXPECT_NE(problem(text), "") << text;
 }
 
 TEST(Config, WrongValues)

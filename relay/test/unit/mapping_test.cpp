@@ -369,8 +369,9 @@ TEST(Header, Legal)
 		message = test::message();
 		message.content_type = "text/plain\r\nEvil: 1";
 		EXPECT_EQ(refused({}, binding, message), lines);
-		for (const char *text : {"", "[]", "{", R"({"a")", R"({"a":)", R"({"a": 1)", R"({"a": "x})", R"({"a" 1})",
-								 R"({"a":})", R"({a: 1})", R"({"a": 1, })", "null", R"({"a": 1])"})
+		for (const char *text :
+			 {"", "[]", "{", R"({"a")", R"({"a":)", R"({"a": 1)", R"({"a": "x})", R"({"a" 1})", R"({"a":})",
+			  R"({a: 1})", R"({"a": 1, })", "null", R"({"a": 1])", R"({} x)", R"({"a": 1} x)"})
 			EXPECT_EQ(refused({}, binding, with_headers(text)), "ILLEGAL_HEADER") << text;
 	}
 	EXPECT_EQ(refused({}, Binding::amqp, with_headers("{\"" + std::string(256, 'a') + "\": 1}")), "ILLEGAL_HEADER");
