@@ -7,7 +7,7 @@
 // [sink.events], whatever the file says.
 #pragma once
 
-#include "config/toml.h"
+#include "toml/parser.h"
 #include "core/secret.h"
 
 #include <chrono>

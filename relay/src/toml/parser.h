@@ -2,7 +2,8 @@
 //
 // Its parser asserts what such a text can break ("[="), and with NDEBUG takes the same for granted: here it throws, and
 // parse_config() makes a ConfigError of it. Whether a letter such as U+00E9 is a space it answers by undefined
-// behaviour: here by no. A relay that reads its configuration again must survive whatever it holds.
+// behaviour: here by no. A relay that reads its configuration again must survive whatever it holds. So the parser is
+// not that of the shared library: parser.cpp compiles it.
 #pragma once
 
 #include <stdexcept>
@@ -23,6 +24,9 @@ toml_assert(bool holds, const char *what)
 
 } // namespace relay
 
+#undef TOML_SHARED_LIB
+#undef TOML_HEADER_ONLY
+#define TOML_HEADER_ONLY 0
 #pragma push_macro("NDEBUG")
 #undef NDEBUG
 #define TOML_ASSERT(expr) ::relay::toml_assert(static_cast<bool>(expr), #expr)
