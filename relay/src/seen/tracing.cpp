@@ -57,7 +57,6 @@ struct Tracer::Sender {
 	bool away = false;       // the thread's own, as is what follows
 	std::string response;
 	std::unique_ptr<CURLM, decltype(&curl_multi_cleanup)> multi{nullptr, curl_multi_cleanup};
-	std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> easy{nullptr, curl_easy_cleanup};
 	std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> headers{nullptr, curl_slist_free_all};
 	std::thread thread;
 
@@ -65,8 +64,7 @@ struct Tracer::Sender {
 	{
 		curl_global_init(CURL_GLOBAL_DEFAULT);
 		multi.reset(curl_multi_init());
-		easy.reset(curl_easy_init());
-		if (!multi || !easy)
+		if (!multi)
 		{
 			throw std::bad_alloc();
 		}
@@ -85,7 +83,6 @@ struct Tracer::Sender {
 		curl_multi_wakeup(multi.get());
 		thread.join();
 		headers.reset();
-		easy.reset();
 		multi.reset();
 		curl_global_cleanup();
 	}
@@ -109,12 +106,6 @@ struct Tracer::Sender {
 		{
 			add_header(name + ": " + value);
 		}
-		curl_easy_setopt(easy.get(), CURLOPT_URL, settings.endpoint.c_str());
-		curl_easy_setopt(easy.get(), CURLOPT_PROTOCOLS_STR, "http,https");
-		curl_easy_setopt(easy.get(), CURLOPT_HTTPHEADER, headers.get());
-		curl_easy_setopt(easy.get(), CURLOPT_NOSIGNAL, 1L);
-		curl_easy_setopt(easy.get(), CURLOPT_WRITEFUNCTION, keep);
-		curl_easy_setopt(easy.get(), CURLOPT_WRITEDATA, &response);
 	}
 
 	void add(Span span)
@@ -176,20 +167,46 @@ struct Tracer::Sender {
 		}
 	}
 
+	using Handle = std::unique_ptr<CURL, decltype(&curl_easy_cleanup)>;
+
+	// One a request: libcurl 7.88 reads freed memory of one that is used again (its issue 11101). Connections are kept
+	// by the multi handle.
+	Handle make_request()
+	{
+		Handle request(curl_easy_init(), curl_easy_cleanup);
+
+		if (!request)
+		{
+			return request;
+		}
+		curl_easy_setopt(request.get(), CURLOPT_URL, settings.endpoint.c_str());
+		curl_easy_setopt(request.get(), CURLOPT_PROTOCOLS_STR, "http,https");
+		curl_easy_setopt(request.get(), CURLOPT_HTTPHEADER, headers.get());
+		curl_easy_setopt(request.get(), CURLOPT_NOSIGNAL, 1L);
+		curl_easy_setopt(request.get(), CURLOPT_WRITEFUNCTION, keep);
+		curl_easy_setopt(request.get(), CURLOPT_WRITEDATA, &response);
+		curl_easy_setopt(request.get(), CURLOPT_PROXY, ""); // none of the environment: the headers may be secret
+		return request;
+	}
+
 	// What went wrong, or nothing.
 	std::string post(const std::string &body)
 	{
-		CURL *const request = easy.get();
+		const Handle request = make_request();
 
-		response.clear();
-		curl_easy_setopt(request, CURLOPT_POSTFIELDS, body.data());
-		curl_easy_setopt(request, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
-		if (curl_multi_add_handle(multi.get(), request) != CURLM_OK)
+		if (!request)
 		{
 			return "the request could not be made";
 		}
-		const auto problem = perform(request);
-		curl_multi_remove_handle(multi.get(), request);
+		response.clear();
+		curl_easy_setopt(request.get(), CURLOPT_POSTFIELDS, body.data());
+		curl_easy_setopt(request.get(), CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
+		if (curl_multi_add_handle(multi.get(), request.get()) != CURLM_OK)
+		{
+			return "the request could not be made";
+		}
+		const auto problem = perform(request.get());
+		curl_multi_remove_handle(multi.get(), request.get());
 		return problem;
 	}
 

@@ -309,6 +309,22 @@ TEST(Tracer, SendsWhatWaitsAtItsEnd)
 	EXPECT_EQ(dropped(metrics), 0);
 }
 
+// Its headers may be secret.
+TEST(Tracer, UsesNoProxyOfTheEnvironment)
+{
+	Collector collector;
+	Metrics metrics;
+
+	setenv("http_proxy", "http://127.0.0.1:1", 1);
+	{
+		Tracer tracer(collector.settings(), metrics);
+		tracer.ended(span());
+	}
+	unsetenv("http_proxy");
+	ASSERT_EQ(dropped(metrics), 0);
+	EXPECT_EQ(collector.wait(1).size(), 1);
+}
+
 TEST(Tracer, FollowsTheParentsFlag)
 {
 	Collector collector;
