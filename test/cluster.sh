@@ -36,7 +36,7 @@
 # - Installing packages only adds: what is installed keeps its version, no service is started,
 #   restarted or enabled, no cluster is made. Where that is impossible, nothing is installed.
 # - Servers never run as root: as user postgres if the script runs as root, else
-#   as whoever runs it. They listen on a Unix socket in that folder only.
+#   as the user who runs it. They listen on a Unix socket in that folder only.
 # - Whatever way the script ends, its servers are stopped and its folder removed.
 #
 # Reads: PG_CONFIG (the server; else the newest that is installed, else the newest that can

@@ -12,13 +12,13 @@
 #   proven($node, $test, $accepted, where => SQL, failed => 0)
 #
 # proven: every committed message was accepted exactly as often as the ledger says, and at least once. $accepted is what the
-# broker has, counted by whoever reads it: an array of outbox_ids, one for each record, or a hash of outbox_id => number of
+# broker has, counted by the test that reads it: an array of outbox_ids, one for each record, or a hash of outbox_id => number of
 # records. `where` chooses messages of outbox.messages; what was accepted must be of these. `failed` is the number of
 # dead letters among them.
 #
 # Guarantees: it fails if a message has another number of ends than one, if one that the ledger calls DISPATCHED is not
 # there, if one is there that was not committed, and if one is there more often than attempts may have brought it.
-# Those are the DISPATCHED one, and the RETRYABLE and the lost ones (ZOMBIE_REQUEUE), of which nobody knows. So a message that was
+# Those are the DISPATCHED one, and the RETRYABLE and the lost ones (ZOMBIE_REQUEUE), of which it is not known. So a message that was
 # released untried, or refused, and arrived nevertheless is found too. In a queue that keeps keys in order a lost lease counts for
 # the messages of the key behind it as well: they were claimed together and are given back without a row of their own.
 package RelayTest;
@@ -115,7 +115,7 @@ sub wait_until_done
 	return wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM outbox.pending $these") == 0 }, 'everything to be done');
 }
 
-# By message: how many attempts ended how. After the last one of too many nobody knows either.
+# By message: how many attempts ended how. After the last one of too many it is not known either.
 sub ledger
 {
 	my ($node, $where) = @_;

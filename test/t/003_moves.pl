@@ -233,7 +233,7 @@ sub equal
 	return is_deeply(catalogue($node, $db), $facts->{catalogue}, "$name: equal catalogue");
 }
 
-# What has run out is taken back: by a worker, with nobody here but this question, or by hand.
+# What has run out is taken back: by a worker, without a session but this question, or by hand.
 sub goes_on
 {
 	my ($node, $db, $facts) = @_;

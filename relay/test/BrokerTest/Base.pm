@@ -1,7 +1,7 @@
 # What the parts of BrokerTest stand on: folders, ports, waiting, and running tools.
 #
 # Guarantees: a port that was handed out belongs to this process until it ends, among all tests on
-# this machine, whoever runs them; nothing waits without an end, or for a time instead of a
+# this machine, whichever user runs them; nothing waits without an end, or for a time instead of a
 # condition.
 #
 # Shape: a port is reserved by an abstract Unix socket of its number, which the kernel frees

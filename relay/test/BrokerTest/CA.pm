@@ -10,7 +10,7 @@
 #
 # server_files(TLS): the hash of cert, key, both for what a start_... function got as tls: 1, 'other' or 'expired'.
 #
-# Keys are PKCS #8, which Kafka wants, readable by whoever runs the test only.
+# Keys are PKCS #8, which Kafka wants, readable only by the user who runs the test.
 package BrokerTest::CA;
 
 use strict;

@@ -1,7 +1,7 @@
 # Leases, limits, signals and secrets, with a receiver that holds what it is sent.
 #
 # Proves: leases of what the sink holds are renewed for as long as it takes; a delivery that is not answered in time is
-# TIMEOUT, and a late answer changes nothing; what has lost its lease is recorded by nobody; never more is under way
+# TIMEOUT, and a late answer changes nothing; what has lost its lease is not recorded; never more is under way
 # than max_in_flight; a sink that holds its messages delays no other; behind the head of a key whose delivery fails
 # nothing overtakes; what becomes free by a report is claimed with it. TERM gives back what was not handed over, and
 # within the grace nothing arrives twice; after it what was handed over is recorded as not known; a second signal ends at

@@ -71,7 +71,7 @@ start_load($node, 'hang');
 wait_progress($node, 'hang', 20);
 my $silent = server_time($node);
 
-# First the broker gets what is sent to it, and nobody hears of that; then it gets nothing either.
+# First the broker gets what is sent to it, but its answers do not come back; then it gets nothing either.
 $proxy->hole('down');
 wait_sql(q{SELECT EXISTS (SELECT FROM outbox.attempts JOIN outbox.messages USING (outbox_id) WHERE event_type = 'hang' AND state = 'RETRYABLE')},
 	'what has no confirm to be recorded');

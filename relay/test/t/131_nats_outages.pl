@@ -101,7 +101,7 @@ foreach my $type (qw(hang mute))
 	wait_progress($node, $type, 20);
 	my $silent = server_time($node);
 
-	# First the server gets what is sent to it, and nobody hears of that; then it gets nothing either.
+	# First the server gets what is sent to it, but its answers do not come back; then it gets nothing either.
 	$proxy->hole('down');
 	wait_failure($type);
 	$proxy->hole;

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Runs a command so that nothing of it outlives whoever asked for it.
+"""Runs a command so that nothing of it outlives the process that asked for it.
 
     keep.py PARENT LOG COMMAND...
 

@@ -297,7 +297,7 @@ TEST(Http, Timeouts)
 	EXPECT_EQ(bench.probe(hole.url()).code, "CONNECT_TIMEOUT");
 }
 
-// The ten minutes of the hosts that do not answer are waited for by nobody: not by others, not by the end.
+// The ten minutes of the hosts that do not answer delay neither the others nor the end.
 TEST(Http, HostsThatDoNotAnswerHoldUpNobody)
 {
 	RawServer silent(always("")), server(always(response(200)));
@@ -362,7 +362,7 @@ TEST(Http, PrivateAddressesInAllSpellings)
 	EXPECT_EQ(server.connections(), 0U);
 }
 
-// Servers on 127.0.0.1 and 127.0.0.2 with one port, which somebody else may have on the second.
+// Servers on 127.0.0.1 and 127.0.0.2 with one port, which another process may have on the second.
 std::pair<std::unique_ptr<RawServer>, std::unique_ptr<RawServer>>
 neighbours()
 {

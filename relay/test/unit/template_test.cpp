@@ -121,7 +121,7 @@ TEST(Glob, Matches)
 	EXPECT_FALSE(glob("[a-z]", "a"));
 }
 
-// A matcher that tries each star anew would not end.
+// A matcher that tries each star again would not end.
 TEST(Glob, Time)
 {
 	std::string pattern;
