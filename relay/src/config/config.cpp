@@ -2,12 +2,12 @@
 #include "config/config.h"
 
 #include "config/routes.h"
+#include "db/conninfo.h"
 
 #include <algorithm>
 #include <climits>
 #include <set>
 
-#include <libpq-fe.h>
 #include <unistd.h>
 
 namespace relay {
@@ -106,15 +106,8 @@ read_dsn(Section &section)
 
 	if (!dsn)
 		section.refuse("dsn", "is missing");
-	char *problem = nullptr;
-	PQconninfoOption *options = PQconninfoParse(dsn->reveal().c_str(), &problem);
-	PQfreemem(problem);
-	if (options == nullptr)
+	if (problem_of(*dsn))
 		section.refuse("dsn", "is not a connection string or URI of libpq");
-	for (const PQconninfoOption *option = options; option->keyword != nullptr; option++)
-		if (option->val != nullptr && *option->dispchar == '*')
-			Secret{option->val};
-	PQconninfoFree(options);
 	return *dsn;
 }
 

@@ -1,6 +1,7 @@
 #include "flow/check.h"
 
 #include "db/connection.h"
+#include "flow/claims.h"
 #include "flow/mailbox.h"
 
 #include <future>
@@ -68,41 +69,13 @@ struct NoAnswers final : Answers {
 	void blocked(bool) override {}
 };
 
-// What is pending, as a claim would return it, oldest first.
+// What is pending, oldest first, in the columns that decode_message() reads.
 constexpr const char *pending_messages =
 	"SELECT m.outbox_id, m.queue, m.event_id, m.event_type, m.aggregate_type, m.aggregate_id, m.partition_key, m.sequence_id, "
 	"m.idempotency_key, m.routing_key, m.priority::int4, m.payload, m.headers, p.attempt_count, m.created_at, m.payload_bytes, "
 	"m.content_type FROM outbox.pending p JOIN outbox.messages m USING (outbox_id) "
 	"WHERE ($1::text[] IS NULL OR p.queue = ANY ($1::text[])) AND ($3::uuid IS NULL OR p.outbox_id > $3::uuid) "
 	"ORDER BY p.outbox_id LIMIT $2::int8";
-
-Message
-decode_pending(const Rows &rows, int row)
-{
-	Message message;
-
-	message.outbox_id = rows.uuid(row, 0);
-	message.queue = rows.text(row, 1);
-	message.event_id = rows.uuid(row, 2);
-	message.event_type = rows.text(row, 3);
-	message.aggregate_type = rows.maybe(row, 4);
-	message.aggregate_id = rows.maybe(row, 5);
-	message.partition_key = rows.maybe(row, 6);
-	if (!rows.null(row, 7))
-		message.sequence_id = rows.int8(row, 7);
-	message.idempotency_key = rows.maybe(row, 8);
-	message.routing_key = rows.maybe(row, 9);
-	message.priority = rows.int4(row, 10);
-	if (!rows.null(row, 11))
-		message.payload = rows.jsonb(row, 11);
-	message.headers = rows.jsonb(row, 12);
-	message.attempt = rows.int4(row, 13) + 1;
-	message.created_at =
-		std::chrono::sys_time<std::chrono::microseconds>(std::chrono::microseconds(rows.timestamptz(row, 14)));
-	message.payload_bytes = rows.maybe(row, 15);
-	message.content_type = rows.maybe(row, 16);
-	return message;
-}
 
 std::optional<std::string>
 queues_of(const SourceSettings &source)
@@ -177,7 +150,7 @@ each_pending(Asker &asker, const SourceSettings &source, size_t most, Each each)
 		Rows rows = asker.ask(pending_messages, {queues_of(source), std::to_string(std::min(most, portion)), last});
 
 		for (int row = 0; row < rows.count(); row++)
-			each(decode_pending(rows, row));
+			each(decode_message(rows, row, 1));
 		if (rows.count() < static_cast<int>(std::min(most, portion)))
 			return;
 		last = rows.uuid(rows.count() - 1, 0);

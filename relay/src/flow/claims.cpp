@@ -6,7 +6,7 @@ namespace relay {
 
 const char *const claim_columns =
 	"queue, event_id, event_type, aggregate_type, aggregate_id, partition_key, sequence_id, idempotency_key, routing_key, priority, "
-	"payload, headers, attempt_count, created_at, lease_token, lease_expires_at, payload_bytes, content_type, "
+	"payload, headers, attempt_count, created_at, payload_bytes, content_type, lease_token, lease_expires_at, "
 	"pg_catalog.clock_timestamp()";
 
 void
@@ -42,12 +42,10 @@ Appetite::disconnected()
 	level = 1;
 }
 
-Claimed
-decode(const Rows &rows, int row, int first, Clock::time_point sent)
+Message
+decode_message(const Rows &rows, int row, int first)
 {
-	Claimed claimed;
-	Message &message = claimed.message;
-	Lease &lease = claimed.lease;
+	Message message;
 
 	message.outbox_id = rows.uuid(row, 0);
 	message.queue = rows.text(row, first);
@@ -67,12 +65,21 @@ decode(const Rows &rows, int row, int first, Clock::time_point sent)
 	message.attempt = rows.int4(row, first + 12) + 1;
 	message.created_at =
 		std::chrono::sys_time<std::chrono::microseconds>(std::chrono::microseconds(rows.timestamptz(row, first + 13)));
-	message.payload_bytes = rows.maybe(row, first + 16);
-	message.content_type = rows.maybe(row, first + 17);
+	message.payload_bytes = rows.maybe(row, first + 14);
+	message.content_type = rows.maybe(row, first + 15);
+	return message;
+}
 
-	auto length = std::chrono::microseconds(rows.timestamptz(row, first + 15) - rows.timestamptz(row, first + 18));
-	lease.outbox_id = message.outbox_id;
-	lease.token = rows.uuid(row, first + 14);
+Claimed
+decode(const Rows &rows, int row, int first, Clock::time_point sent)
+{
+	Claimed claimed;
+	Lease &lease = claimed.lease;
+	auto length = std::chrono::microseconds(rows.timestamptz(row, first + 17) - rows.timestamptz(row, first + 18));
+
+	claimed.message = decode_message(rows, row, first);
+	lease.outbox_id = claimed.message.outbox_id;
+	lease.token = rows.uuid(row, first + 16);
 	lease.until = sent + length;
 	lease.half = sent + length / 2;
 	return claimed;

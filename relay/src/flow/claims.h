@@ -50,6 +50,8 @@ private:
 
 // The columns of a claim, and of complete_and_claim after its own.
 extern const char *const claim_columns;
+// Of these the columns of the message, to content_type; outbox_id is the first of the row.
+Message decode_message(const Rows &rows, int row, int first_column);
 Claimed decode(const Rows &rows, int row, int first_column, Clock::time_point sent);
 
 // "{"events"}", or nothing for an empty one
