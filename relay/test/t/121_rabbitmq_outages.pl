@@ -9,47 +9,12 @@ use warnings;
 use BrokerTest;
 use OutboxTest;
 use PostgreSQL::Test::Cluster;
+use RabbitmqLoad;
 use RelayLoad;
 use RelayTest;
 use Test::More;
 
-my $node = new_node('main', preload => 1, conf => "outbox.notify_gather = '1ms'");
-my $rabbitmq = start_rabbitmq();
-my $proxy = start_proxy(port => $rabbitmq->port);
-
-sub sql { my ($sql) = @_; return $node->safe_psql('postgres', $sql); }
-sub wait_sql { my ($sql, $what) = @_; return wait_for(sub { sql($sql) eq 't' }, $what // $sql); }
-
-load_queues($node);
-$rabbitmq->exchange('events', type => 'topic');
-foreach my $queue (qw(full kill))
-{
-	$rabbitmq->queue($queue);
-	$rabbitmq->bind($queue, 'events', "events.$queue.#");
-}
-
-my $relay = start_relay(relay_config($node, <<"END", queues => '["default", "ordered"]', poll_interval => '"100ms"'), env => { PASSWORD => $rabbitmq->password });
-[sink.rabbitmq]
-type = "rabbitmq"
-hosts = ["127.0.0.1:${\ $proxy->port}"]
-user = "relay"
-password = { env = "PASSWORD" }
-exchange = "events"
-timeout = "2s"
-connect_timeout = "2s"
-heartbeat = "2s"
-END
-
-sub delivered
-{
-	my ($type, $test) = @_;
-
-	wait_until_done($node);
-	my @headers = map { $_->{properties}{headers} } $rabbitmq->messages($type);
-
-	proven($node, $test, [ map { $_->{outbox_id} } @headers ], where => "event_type LIKE '$type%'");
-	return @headers;
-}
+my ($node, $rabbitmq, $proxy, $relay) = start_rabbitmq_load(qw(full kill));
 
 # ---------------------------------------------------------------- a full disk
 
