@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "../unit/seed.h"
+#include "../../../test/unit/seed.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -56,7 +56,7 @@ mutated(std::string text, std::mt19937_64 &random)
 int
 main(int argc, char **argv)
 {
-	auto random = relay::test::generator();
+	auto random = outbox::test::generator();
 	const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(argc > 1 ? atoi(argv[1]) : 10);
 	std::vector<std::string> corpus(std::begin(seeds), std::end(seeds));
 	size_t runs = 0;

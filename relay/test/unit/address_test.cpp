@@ -9,7 +9,7 @@
 #include <netinet/in.h>
 #include <sys/un.h>
 
-#include "seed.h"
+#include "../../../test/unit/seed.h"
 #include "sinks/address.h"
 
 namespace {
@@ -155,7 +155,7 @@ TEST(Address, NetworksThatAreNone)
 // Against a comparison bit by bit.
 TEST(Address, ContainsIsAPrefix)
 {
-	auto random = test::generator();
+	auto random = outbox::test::generator();
 	auto bit = [](const IpAddress &address, int i) { return address[i / 8] >> (7 - i % 8) & 1; };
 	for (int round = 0; round < 20'000; round++)
 	{

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "raw_server.h"
-#include "seed.h"
+#include "../../../test/unit/seed.h"
 #include "sink_bench.h"
 #include "sinks/http_codes.h"
 #include "sinks/http_target.h"
@@ -472,7 +472,7 @@ TEST(Http, Endpoints)
 // Whatever servers do: each delivery has one answer.
 TEST(Http, OneAnswerForEachDelivery)
 {
-	auto random = test::generator();
+	auto random = outbox::test::generator();
 	std::mutex mutex;
 	auto draw = [&](size_t below) {
 		std::lock_guard lock(mutex);

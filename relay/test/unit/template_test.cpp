@@ -5,7 +5,7 @@
 
 #include "core/template.h"
 #include "message.h"
-#include "seed.h"
+#include "../../../test/unit/seed.h"
 
 namespace {
 
@@ -145,7 +145,7 @@ slow_glob(std::string_view pattern, std::string_view text)
 
 TEST(Glob, AgreesWithTheObviousOne)
 {
-	auto random = test::generator();
+	auto random = outbox::test::generator();
 	const auto draw = [&](std::string_view letters) {
 		std::string result;
 		for (size_t i = random() % 8; i > 0; i--)
