@@ -58,11 +58,12 @@ Outlet::time_out(Clock::time_point now)
 		Endpoint &endpoint = *one.endpoint;
 		open.erase(found);
 		// A sink that has said nothing at all since the hand-over is away, whatever its connection says.
-		bool mute = endpoint.last_answer < one.handed;
+		auto handed = one.handed;
+		bool mute = endpoint.last_answer < handed;
 		finish(std::move(one),
 			   {.code = "TIMEOUT", .text = "no answer within " + std::to_string(settings.timeout.count()) + " ms"});
 		if (mute)
-			away(endpoint, now);
+			away(endpoint, handed, now);
 	}
 }
 
@@ -122,7 +123,7 @@ Outlet::finish(Open one, Answer answer)
 			break;
 	}
 	if (fault == Fault::sink)
-		away(endpoint, now);
+		away(endpoint, one.handed, now);
 	else if (!timed_out)
 		endpoint.breaker.answered();
 	result.verdict = fault == Fault::message ? Verdict::refused : Verdict::try_again;
@@ -131,8 +132,11 @@ Outlet::finish(Open one, Answer answer)
 }
 
 void
-Outlet::away(Endpoint &endpoint, Clock::time_point now)
+Outlet::away(Endpoint &endpoint, Clock::time_point handed, Clock::time_point now)
 {
+	// From before the outage, and told only now: what has been handed over since then knows better.
+	if (handed < endpoint.opened)
+		return;
 	if (endpoint.breaker.away(now, chance()))
 	{
 		endpoint.opened = now;

@@ -120,7 +120,7 @@ private:
 	bool hand_next(Endpoint &endpoint, Clock::time_point now, std::vector<std::unique_ptr<Delivery>> &batch);
 	void time_out(Clock::time_point now);
 	void finish(Open open, Answer answer);
-	void away(Endpoint &endpoint, Clock::time_point now);
+	void away(Endpoint &endpoint, Clock::time_point handed, Clock::time_point now);
 	void give_back(Endpoint &endpoint);
 	void probe(Clock::time_point now);
 	void untried(const Waiting &waiting, std::chrono::milliseconds delay);

@@ -98,7 +98,11 @@ protected:
 						   .max_per_endpoint = max_per_endpoint,
 						   .timeout = timeout};
 		config.make = [script = script] { return std::make_unique<TestSink>(script); };
-		config.taxonomy = [] { return Taxonomy(codes); };
+		config.taxonomy = [this] {
+			Taxonomy taxonomy(codes);
+			taxonomy.change("TIMEOUT", fault_of_timeout);
+			return taxonomy;
+		};
 		outlet = std::make_unique<Outlet>(config, fixed, Observers{metrics, board, tracer});
 		outlet->watch(collected);
 	}
@@ -136,6 +140,7 @@ protected:
 		return std::make_shared<const Routes>(std::vector<Route>{route});
 	}
 
+	Fault fault_of_timeout = Fault::moment;
 	Metrics metrics;
 	Board board;
 	Tracer tracer{{}, metrics};
@@ -252,6 +257,44 @@ TEST_F(OutletTest, TriesOneMessageAfterAProbeThatReachedTheSink)
 	answer(second);
 	EXPECT_EQ(script->handed.next().outbox_id, "3");
 	EXPECT_EQ(collected->results.next().verdict, Verdict::accepted);
+}
+
+// What was handed over before the breaker opened tells of that outage, and not of what came after it.
+TEST_F(OutletTest, IsNotAwayAgainByTheLateWordOfAnOutageThatIsOver)
+{
+	start();
+	submit(1);
+	submit(2);
+	auto first = script->handed.next(), second = script->handed.next();
+	answer(first, "AWAY");
+	collected->results.next();
+	script->probes.next()({.accepted = true});
+	answer(second, "AWAY");
+	EXPECT_EQ(collected->results.next().number, 2u);
+	submit(3);
+	submit(4, "illegal");
+	ASSERT_EQ(collected->results.next().number, 4u); // and not the third, given back
+	// The word of the one that was to try it counts.
+	answer(script->handed.next(), "AWAY");
+	EXPECT_EQ(collected->results.next().number, 3u);
+	submit(5);
+	EXPECT_EQ(collected->results.next().verdict, Verdict::untried);
+}
+
+TEST_F(OutletTest, IsNotAwayAgainByALateTimeout)
+{
+	fault_of_timeout = Fault::sink;
+	start(10, 1500ms);
+	submit(1);
+	submit(2);
+	answer(script->handed.next(), "AWAY");
+	collected->results.next();
+	script->probes.next()({.accepted = true});
+	Result result = collected->results.next();
+	EXPECT_EQ(result.answer.code, "TIMEOUT");
+	submit(3);
+	submit(4, "illegal");
+	EXPECT_EQ(collected->results.next().number, 4u); // and not the third, given back
 }
 
 TEST_F(OutletTest, OpensTheBreakerOfOneEndpointOnly)
