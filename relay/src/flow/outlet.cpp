@@ -30,9 +30,17 @@ Outlet::Outlet(const SinkConfig &config, bool fixed, Observers observers)
 
 Outlet::~Outlet()
 {
-	mailbox->post(Stop{});
+	end();
 	thread.join();
 	observers.board.remove_sink(settings.name);
+}
+
+bool
+Outlet::end()
+{
+	if (!std::exchange(asked_to_end, true))
+		mailbox->post(Stop{});
+	return has_ended;
 }
 
 void
@@ -100,6 +108,7 @@ Outlet::run()
 	for (Event &event : mailbox->take())
 		std::visit([this](auto &&happened) { on(std::move(happened)); }, std::move(event));
 	return_all();
+	has_ended = true;
 }
 
 std::chrono::milliseconds

@@ -7,8 +7,8 @@
 // handed over.
 //
 // Shape: one thread owns all of it and takes what happens from a mailbox, so there are no locks and no order of events
-// that was not thought of. Only room() is read from outside. outlet.cpp has the loop and the way to the sink,
-// answering.cpp what comes back.
+// that was not thought of. Only room() and end() are read from outside. outlet.cpp has the loop and the way to the
+// sink, answering.cpp what comes back.
 #pragma once
 
 #include "config/config.h"
@@ -41,7 +41,10 @@ class Outlet final : public Answers {
 public:
 	// `fixed`: all routes to it have one address, so that there are no other endpoints than those that are known.
 	Outlet(const SinkConfig &config, bool fixed, Observers observers);
-	~Outlet(); // what is still there comes back: what was handed over as RETRYABLE, the rest untried
+	~Outlet(); // waits for the end
+	// Asks it to end, if that was not done; true once it has. What is still there comes back: what was handed over as
+	// RETRYABLE, the rest untried. A sink may take seconds for it.
+	bool end();
 
 	void submit(Parcel parcel);
 	// What has not been handed over comes back untried, and nothing if it was.
@@ -152,6 +155,8 @@ private:
 	Clock::time_point shown{}, counted{};
 	SinkState state;
 	std::atomic<size_t> my_room{0};
+	bool asked_to_end = false; // the owner's
+	std::atomic<bool> has_ended{false};
 
 	std::unique_ptr<Sink> sink;
 	std::thread thread;

@@ -159,12 +159,13 @@ Relay::reload()
 	}
 }
 
-// What was replaced ends once nothing uses it.
+// What was replaced ends once nothing uses it. A sink may take its time for that, and this thread has signals to wait
+// for.
 void
 Relay::retire()
 {
 	std::erase_if(old_sources, [](const auto &source) { return source->ended(); });
-	std::erase_if(old_outlets, [](const auto &outlet) { return outlet.use_count() == 1; });
+	std::erase_if(old_outlets, [](const auto &outlet) { return outlet.use_count() == 1 && outlet->end(); });
 }
 
 void
@@ -174,6 +175,9 @@ Relay::stop()
 	for (auto &source : sources)
 		source->stop(config.grace);
 	old_sources.splice(old_sources.end(), sources);
+	for (const auto &[name, outlet] : routing->outlets)
+		old_outlets.push_back(outlet);
+	routing.reset();
 }
 
 int
@@ -181,7 +185,7 @@ Relay::run(int signals)
 {
 	bool stopping = false;
 
-	while (!stopping || !old_sources.empty())
+	while (!stopping || !old_sources.empty() || !old_outlets.empty())
 	{
 		pollfd wait{signals, POLLIN, 0};
 		signalfd_siginfo signal;

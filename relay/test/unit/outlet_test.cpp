@@ -54,11 +54,13 @@ struct Script {
 	Happened<std::function<void(Answer)>> probes;
 	Answers *answers = nullptr;
 	bool by_topic = false; // each topic is an endpoint
+	std::atomic<bool> may_end{true};
 };
 
 class TestSink final : public Sink {
 public:
 	explicit TestSink(std::shared_ptr<Script> script) : script(std::move(script)) {}
+	~TestSink() override { script->may_end.wait(false); }
 	void start(Answers &answers) override { script->answers = &answers; }
 	void deliver(std::vector<std::unique_ptr<Delivery>> deliveries) override
 	{
@@ -408,4 +410,19 @@ TEST_F(OutletTest, ReturnsEverythingAtItsEnd)
 		verdicts[result.number] = result.verdict;
 	}
 	EXPECT_EQ(verdicts, (std::map<uint64_t, Verdict>{{1, Verdict::try_again}, {2, Verdict::untried}}));
+}
+
+TEST_F(OutletTest, EndsWithoutItsOwnerWaitingForIt)
+{
+	script->may_end = false;
+	start();
+	submit(1);
+	script->handed.next();
+	EXPECT_FALSE(outlet->end());
+	EXPECT_FALSE(outlet->end());
+	script->may_end = true;
+	script->may_end.notify_all();
+	EXPECT_EQ(collected->results.next().answer.code, "SINK_STOPPED");
+	while (!outlet->end())
+		std::this_thread::yield();
 }
