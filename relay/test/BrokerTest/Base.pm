@@ -28,6 +28,7 @@ my $folder;
 my $folders = 0;
 my @reserved;
 my $port = 10240 + $$ * 61 % 20000;
+our $guard = sub { };    # dies where waiting is in vain; set by BrokerTest::Process
 
 sub Cwd_abs
 {
@@ -79,7 +80,8 @@ sub free_port
 	die 'no free port';
 }
 
-# Until the condition holds: what it returns. Dies after PG_TEST_TIMEOUT_DEFAULT seconds (180).
+# Until the condition holds: what it returns. Dies after PG_TEST_TIMEOUT_DEFAULT seconds (180), and at once if a process has
+# ended that nobody asked to.
 sub wait_for
 {
 	my ($condition, $what) = @_;
@@ -90,6 +92,7 @@ sub wait_for
 		my $result = $condition->();
 
 		return $result if $result;
+		$guard->($what);
 		die "waited in vain for $what" if Time::HiRes::time() > $end;
 		Time::HiRes::sleep(0.02);
 	}

@@ -12,6 +12,7 @@
 #
 # Guarantees: what start returned from is ready, by the condition of that server; whatever way the
 # test ends, by kill -9 too, no process stays. Folder and ports stay the same from start to start.
+# One that ends without having been asked to, by a signal or by wait_end, fails what waits for anything, with its log.
 package BrokerTest::Process;
 
 use strict;
@@ -20,7 +21,8 @@ use warnings;
 use BrokerTest::Base qw($here wait_for slurp log_file new_folder);
 use POSIX ();
 
-my %kept;    # keeper => process
+my %kept;     # keeper => process
+my %wanted;    # those that are to run
 my $owner = $$;
 
 # Of: name, command (array), env (hash), ready (of the process: true when it is).
@@ -47,11 +49,30 @@ sub wait_ready
 	my ($self) = @_;
 
 	wait_for(sub {
-		$self->running or die "$self->{name} did not start:\n" . substr($self->log, -4000);
+		$self->running or $self->fallen('did not start');
 		return $self->{ready}->($self);
 	}, "$self->{name} to be ready, see $self->{logfile}");
 	return $self;
 }
+
+sub fallen
+{
+	my ($self, $how) = @_;
+
+	delete $wanted{$self};
+	die "$self->{name} $how:\n" . substr($self->log, -4000);
+}
+
+# A copy of the test, made by fork, has no processes of its own.
+sub guard
+{
+	my ($what) = @_;
+
+	return if $$ != $owner;
+	$_->running || $_->fallen("ended by itself with status $_->{status}, waiting for $what") foreach values %wanted;
+	return;
+}
+$BrokerTest::Base::guard = \&guard;
 
 sub spawn
 {
@@ -76,6 +97,7 @@ sub spawn
 	}
 	close $out;
 	$kept{$keeper} = $self;
+	$wanted{$self} = $self;
 	$self->{keeper} = $keeper;
 	my $line = <$in> // '';
 
@@ -108,6 +130,7 @@ sub signal
 {
 	my ($self, $name) = @_;
 
+	delete $wanted{$self} unless $name eq 'HUP';
 	return $self->running && kill $name, $self->{pid};
 }
 
@@ -115,6 +138,7 @@ sub wait_end
 {
 	my ($self) = @_;
 
+	delete $wanted{$self};
 	wait_for(sub { !$self->running }, "$self->{name} to end, see $self->{logfile}");
 	return $self->{status};
 }
@@ -132,6 +156,7 @@ sub kill9
 {
 	my ($self) = @_;
 
+	delete $wanted{$self};
 	return unless $self->running;
 	kill 'TERM', $self->{keeper};
 	$self->reap(0);

@@ -2,7 +2,7 @@
 #
 # Proves: nothing listens but on loopback; each broker starts, takes a message by its own tools, is killed with kill -9, starts again with its data, and gives the
 # message back whole; alarms go off and end; the proxy forwards, holds back, refuses and cuts where it is told to; the receiver records
-# requests and answers as it is told to, by HTTP/1.1 and HTTP/2; a test that is killed leaves no process behind.
+# requests and answers as it is told to, by HTTP/1.1 and HTTP/2; a test does not wait for what has died, and leaves no process behind if it is killed.
 use strict;
 use warnings;
 use utf8;
@@ -246,6 +246,15 @@ foreach my $tls (0, 1)
 	is(curl($receiver, '/', '--cacert', test_ca()->{stranger_ca}), 'error 60', '... is not known to strangers');
 	is(curl(start_receiver(tls => $_), '/'), 'error 60', "... has a wrong certificate: $_") foreach 'other', 'expired';
 }
+
+# ---------------------------------------------------------------- what ends before its time
+
+my $short = BrokerTest::Process->new(name => 'short', ready => sub { 1 },
+	command => [ 'sh', '-c', 'while [ ! -e go ]; do sleep 0.01; done; echo last words; exit 7' ])->start;
+write_file("$short->{folder}/go", '');
+eval { wait_for(sub { 0 }, 'rain') };
+like($@, qr/short ended by itself with status 7, waiting for rain:\nlast words/, 'a process that ends by itself fails what waits');
+is(wait_for(sub { 'dry' }, 'rain'), 'dry', '... once');
 
 # ---------------------------------------------------------------- what ends with a test
 
