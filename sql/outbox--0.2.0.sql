@@ -67,6 +67,13 @@ COMMENT ON CAST (text AS outbox.attempt_state) IS 'lets drivers that send typed 
 CREATE CAST (varchar AS outbox.attempt_state) WITH INOUT AS IMPLICIT;
 COMMENT ON CAST (varchar AS outbox.attempt_state) IS 'lets drivers that send typed varchar pass a state';
 
+CREATE TYPE outbox.claimed AS (outbox_id uuid, queue text, event_id uuid, event_type text, aggregate_type text, aggregate_id text,
+	partition_key text, sequence_id bigint, idempotency_key text, routing_key text, priority integer,
+	payload jsonb, headers jsonb, attempt_count integer, max_attempts integer, created_at timestamptz,
+	payload_bytes bytea, content_type text);
+COMMENT ON TYPE outbox.claimed IS
+'A message as the handler of its queue gets it: the columns that claim returns, without the lease.';
+
 ---------------------------------------------------------------- functions that tables need
 
 CREATE FUNCTION outbox.append_only() RETURNS trigger
@@ -113,6 +120,9 @@ CREATE TABLE outbox.queues (
 	max_in_flight_per_key integer,
 	fair_by text COLLATE "C",
 	priority_aging interval,
+	handler text,
+	handler_timeout interval NOT NULL DEFAULT '30 seconds',
+	handler_owner text COLLATE "C",
 	CONSTRAINT queues_pkey PRIMARY KEY (queue),
 	CONSTRAINT queues_name_length CHECK (pg_catalog.octet_length(queue) BETWEEN 1 AND 63),
 	CONSTRAINT queues_max_attempts CHECK (max_attempts >= 1),
@@ -130,7 +140,9 @@ CREATE TABLE outbox.queues (
 	CONSTRAINT queues_rate_burst CHECK (rate_burst >= 1),
 	CONSTRAINT queues_max_in_flight_per_key CHECK (max_in_flight_per_key >= 1),
 	CONSTRAINT queues_fair_by CHECK (fair_by IN ('partition_key')),
-	CONSTRAINT queues_priority_aging CHECK (priority_aging > interval '0')
+	CONSTRAINT queues_priority_aging CHECK (priority_aging > interval '0'),
+	CONSTRAINT queues_handler CHECK (handler <> '' AND (handler IS NULL) = (handler_owner IS NULL)),
+	CONSTRAINT queues_handler_timeout CHECK (handler_timeout > interval '0')
 );
 COMMENT ON TABLE outbox.queues IS 'The queues and their policies. Changed by create_queue, alter_queue, drop_queue, pause and resume.';
 COMMENT ON COLUMN outbox.queues.queue IS 'name, 1 to 63 bytes; names that differ in case are different queues';
@@ -154,6 +166,9 @@ COMMENT ON COLUMN outbox.queues.rate_burst IS 'how many messages rate_limit allo
 COMMENT ON COLUMN outbox.queues.max_in_flight_per_key IS 'how many messages of one partition_key may be leased at a time; NULL = no limit';
 COMMENT ON COLUMN outbox.queues.fair_by IS 'partition_key: claims take messages of each key in turn; NULL = oldest due first within priority';
 COMMENT ON COLUMN outbox.queues.priority_aging IS 'a message that has waited so long since it became due counts one priority higher; NULL = priorities are strict';
+COMMENT ON COLUMN outbox.queues.handler IS 'qualified name of a function f(message outbox.claimed) RETURNS void that handles each message inside the database, in one transaction with its outcome; NULL = workers claim the messages';
+COMMENT ON COLUMN outbox.queues.handler_timeout IS 'how long the handler may take for one message';
+COMMENT ON COLUMN outbox.queues.handler_owner IS 'the role that owned the handler when it was set; it does not run for another owner';
 COMMENT ON CONSTRAINT queues_pkey ON outbox.queues IS 'one row for each queue';
 COMMENT ON INDEX outbox.queues_pkey IS 'one row for each queue';
 COMMENT ON CONSTRAINT queues_name_length ON outbox.queues IS 'a queue name is a NOTIFY payload too';
@@ -173,6 +188,8 @@ COMMENT ON CONSTRAINT queues_rate_burst ON outbox.queues IS 'at least one messag
 COMMENT ON CONSTRAINT queues_max_in_flight_per_key ON outbox.queues IS 'each key may have a message leased';
 COMMENT ON CONSTRAINT queues_fair_by ON outbox.queues IS 'the choices this version knows';
 COMMENT ON CONSTRAINT queues_priority_aging ON outbox.queues IS 'a priority takes longer than zero to rise';
+COMMENT ON CONSTRAINT queues_handler ON outbox.queues IS 'a handler has a name and an owner';
+COMMENT ON CONSTRAINT queues_handler_timeout ON outbox.queues IS 'a handler gets some time';
 
 CREATE TRIGGER merge_queue BEFORE INSERT ON outbox.queues
 	FOR EACH ROW EXECUTE FUNCTION outbox.merge_queue();
@@ -596,7 +613,7 @@ LANGUAGE c VOLATILE ROWS 1 AS 'MODULE_PATHNAME', 'outbox_enqueue_and_claim';
 COMMENT ON FUNCTION outbox.enqueue_and_claim IS
 $$Optimistic sending: enqueues a message under a lease of worker_id, which sends it after COMMIT has succeeded and then completes it. If the sender dies, the lease expires and any worker takes over.
 worker_id: the sender, not empty. lease: how long, from the call; NULL = the queue's. The others as in enqueue. lease_token is NULL on a duplicate and in a paused queue: the message is stored and another will send it.
-Errors: as enqueue; 42501 unless the caller is a member of both outbox_ingest and outbox_executor; 22023 a lease that is not positive or not finite.
+Errors: as enqueue; 0A000 a queue that has a handler; 42501 unless the caller is a member of both outbox_ingest and outbox_executor; 22023 a lease that is not positive or not finite.
 Locks and cost: as enqueue, and one index entry more.$$;
 
 ---------------------------------------------------------------- worker
@@ -612,7 +629,7 @@ COMMENT ON FUNCTION outbox.claim(text, integer, interval, text[], interval, inte
 $$Leases at most batch_size due messages to worker_id, each under a fresh token, oldest due first within priority within a queue (priority_aging raises the priority with the wait); queues are served in the order given, or by shares.
 worker_id: the name of the worker, 1 to 512 bytes. batch_size: at least 1. lease: how long, from now by the wall clock; NULL = each queue's. queues: the queues to look in, at least one; NULL = {default}. wait: how long to wait, at most, until there is something to lease; '0' = not at all. queue_weights: the shares of the queues in batch_size, one number of at least 1 for each element of queues; each queue gets its proportion, rounded by chance, and what a queue does not have is shared by the others; NULL = all of the first queue, then the next.
 Each row that the function returns is leased, also one that the calling query drops (WHERE, LIMIT, a join). An expired lease is first recorded in the ledger (ZOMBIE_REQUEUE, or FAILED at the ceiling, which ends the message), then the message is leased again. A message with a ceiling below its attempts ends as FAILED / RETRIES_EXHAUSTED.
-Errors: P7004 unknown queue; 22004 and 22023 bad arguments; 25001 wait above 0 in an isolation level above READ COMMITTED.
+Errors: P7004 unknown queue; 0A000 a queue that has a handler; 22004 and 22023 bad arguments; 25001 wait above 0 in an isolation level above READ COMMITTED.
 Locks: the rows it leases, until the end of the transaction; never waits for a row. Takes no predicate locks.
 Cost: one index descent a queue and priority in use, a few index entries a message; does not grow with the backlog, with scheduled messages or with leases of others.$$;
 
@@ -621,7 +638,7 @@ LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_wait_for_work';
 COMMENT ON PROCEDURE outbox.wait_for_work(interval, text[]) IS
 $$Waits until something is claimable, or max_wait is over. Workers that do not LISTEN call it between claims.
 max_wait: how long at most. queues: the queues to watch; NULL = {default}, as in claim.
-Errors: 25001 in a transaction block, in a function, or after a write; P7004 unknown queue; 22004 and 22023 bad arguments; 25006 during recovery.
+Errors: 25001 in a transaction block, in a function, or after a write; P7004 unknown queue; 0A000 a queue that has a handler; 22004 and 22023 bad arguments; 25006 during recovery.
 Locks: none while it waits, and no snapshot: it ends the transaction. Cost: a look when it begins and when it is woken; each 100 ms without a background worker.$$;
 
 CREATE FUNCTION outbox.complete(outbox_id uuid, lease_token uuid, worker_id text, state outbox.attempt_state,
@@ -700,21 +717,23 @@ CREATE FUNCTION outbox.create_queue(queue text, max_attempts integer DEFAULT 20,
 	repair_delay interval DEFAULT '1 second', ordering text DEFAULT 'none', on_dead_head text DEFAULT 'continue',
 	validator text DEFAULT NULL, paused boolean DEFAULT false, max_in_flight integer DEFAULT NULL, payload_kind text DEFAULT 'object',
 	max_releases integer DEFAULT NULL, rate_limit double precision DEFAULT NULL, rate_burst integer DEFAULT NULL,
-	max_in_flight_per_key integer DEFAULT NULL, fair_by text DEFAULT NULL, priority_aging interval DEFAULT NULL)
+	max_in_flight_per_key integer DEFAULT NULL, fair_by text DEFAULT NULL, priority_aging interval DEFAULT NULL,
+	handler text DEFAULT NULL, handler_timeout interval DEFAULT '30 seconds')
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_create_queue';
 COMMENT ON FUNCTION outbox.create_queue IS
-$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts, max_releases, max_in_flight, rate_limit, max_in_flight_per_key: NULL = no limit. rate_burst: NULL = the messages of one second, at least 1; without rate_limit it has no effect. fair_by: NULL or the empty string = not fair. priority_aging: NULL or 0 = priorities are strict. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each enqueue into the queue, but not a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again.
-Errors: 42710 it exists; 22004 and 22023 bad arguments; 42883 and 42501 a validator that does not exist, or that the caller does not own. Locks and cost: one row.$$;
+$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts, max_releases, max_in_flight, rate_limit, max_in_flight_per_key: NULL = no limit. rate_burst: NULL = the messages of one second, at least 1; without rate_limit it has no effect. fair_by: NULL or the empty string = not fair. priority_aging: NULL or 0 = priorities are strict. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each enqueue into the queue, but not a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again. handler: the qualified name of a function f(message outbox.claimed) RETURNS void; NULL or the empty string = none. Background processes (outbox.handler_workers), or maintain() where no background worker is, claim the messages and call it for each, in one transaction with the outcome: DISPATCHED if it returns; an error undoes its work and is recorded as RETRYABLE with its SQLSTATE, as FAILED if that begins with P8. It runs as its owner and cannot change role, in READ COMMITTED, with search_path pg_catalog, pg_temp, for handler_timeout at most; the caller must be a member of its owner, and after a change of owner it must be set again. No other worker may claim from the queue.
+Errors: 42710 it exists; 22004 and 22023 bad arguments; 42883 and 42501 a validator or handler that does not exist, or that the caller does not own. Locks and cost: one row.$$;
 
 CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, lease interval DEFAULT NULL,
 	backoff_base interval DEFAULT NULL, backoff_cap interval DEFAULT NULL, backoff_jitter real DEFAULT NULL,
 	repair_delay interval DEFAULT NULL, ordering text DEFAULT NULL, on_dead_head text DEFAULT NULL,
 	validator text DEFAULT NULL, paused boolean DEFAULT NULL, max_in_flight integer DEFAULT -1, payload_kind text DEFAULT NULL,
 	max_releases integer DEFAULT -1, rate_limit double precision DEFAULT -1, rate_burst integer DEFAULT -1,
-	max_in_flight_per_key integer DEFAULT -1, fair_by text DEFAULT NULL, priority_aging interval DEFAULT NULL)
+	max_in_flight_per_key integer DEFAULT -1, fair_by text DEFAULT NULL, priority_aging interval DEFAULT NULL,
+	handler text DEFAULT NULL, handler_timeout interval DEFAULT NULL)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_alter_queue';
 COMMENT ON FUNCTION outbox.alter_queue IS
-$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts, max_releases, max_in_flight, rate_limit, rate_burst, max_in_flight_per_key: -1 keeps, NULL = no limit or the default. validator, fair_by: the empty string removes it. priority_aging: 0 removes it. ordering to and from fifo, fair_by, and max_in_flight_per_key from and to NULL: only while the queue holds no pending message, committed or not yet. on_dead_head: keys that are blocked stay so.
+$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts, max_releases, max_in_flight, rate_limit, rate_burst, max_in_flight_per_key: -1 keeps, NULL = no limit or the default. validator, fair_by, handler: the empty string removes it. priority_aging: 0 removes it. ordering to and from fifo, fair_by, and max_in_flight_per_key from and to NULL: only while the queue holds no pending message, committed or not yet. on_dead_head: keys that are blocked stay so.
 Errors: P7004 unknown queue; 55006 one of these while messages are pending; 22004, 22023, 42883 and 42501 as create_queue. Locks: waits for another change of the same queue. Cost: one row.$$;
 
 CREATE FUNCTION outbox.drop_queue(queue text)
@@ -1326,7 +1345,7 @@ BEGIN ATOMIC
 		UNION ALL
 		SELECT 'type ' || t.oid::regtype::text, t.typowner, coalesce(t.typacl, acldefault('T', t.typowner)), t.typnamespace = 'outbox'::regnamespace
 		FROM pg_type t
-		WHERE t.typtype IN ('e', 'd')
+		WHERE (t.typtype IN ('e', 'd') OR EXISTS (SELECT 1 FROM pg_class c WHERE c.oid = t.typrelid AND c.relkind = 'c'))
 			AND (t.typnamespace = 'outbox'::regnamespace OR t.oid IN (SELECT m.objid FROM contract m WHERE m.classid = 'pg_type'::regclass))
 		UNION ALL
 		-- what the partitions to come will be granted
@@ -1431,6 +1450,23 @@ BEGIN ATOMIC
 	JOIN pg_proc f ON f.proargtypes = '3802 3802 25'::oidvector AND pg_get_userbyid(f.proowner) <> q.validator_owner
 	JOIN pg_namespace n ON n.oid = f.pronamespace AND ARRAY[n.nspname, f.proname]::text[] = parse_ident(q.validator, false)
 	UNION ALL
+	SELECT 'error', 'queue ' || quote_ident(q.queue), 'its handler ' || q.handler || '(outbox.claimed) does not exist: nothing is handled'
+	FROM outbox.queues q
+	WHERE q.handler IS NOT NULL AND NOT EXISTS (
+		SELECT 1 FROM pg_proc f JOIN pg_namespace n ON n.oid = f.pronamespace
+		WHERE ARRAY[n.nspname, f.proname]::text[] = parse_ident(q.handler, false)
+			AND f.pronargs = 1 AND f.proargtypes[0] = 'outbox.claimed'::regtype
+			AND f.prorettype = 'void'::regtype AND NOT f.proretset AND f.prokind = 'f')
+	UNION ALL
+	SELECT 'error', 'queue ' || quote_ident(q.queue), 'its handler ' || q.handler || '(outbox.claimed) '
+		|| CASE WHEN pg_get_userbyid(f.proowner) <> q.handler_owner
+			THEN 'belongs to ' || quote_ident(pg_get_userbyid(f.proowner)) || ' and was set when it belonged to ' || quote_ident(q.handler_owner)
+			ELSE 'may not be executed by its owner ' || quote_ident(q.handler_owner) END || ': nothing is handled'
+	FROM outbox.queues q
+	JOIN pg_proc f ON f.pronargs = 1 AND f.proargtypes[0] = 'outbox.claimed'::regtype
+		AND (pg_get_userbyid(f.proowner) <> q.handler_owner OR NOT has_function_privilege(f.proowner, f.oid, 'EXECUTE'))
+	JOIN pg_namespace n ON n.oid = f.pronamespace AND ARRAY[n.nspname, f.proname]::text[] = parse_ident(q.handler, false)
+	UNION ALL
 	SELECT 'error', 'queue ' || quote_ident(l.queue), count(*) || ' messages are neither pending nor ended, the first of '
 		|| min(l.created_at) || ': outbox.lost_messages() shows them, outbox.restore_pending() puts them back'
 		|| CASE WHEN EXISTS (SELECT 1 FROM outbox.queues q WHERE q.queue = l.queue) THEN '' ELSE ' once the queue exists' END
@@ -1494,15 +1530,18 @@ BEGIN
 END
 $owner$;
 ALTER TYPE outbox.attempt_state OWNER TO outbox_owner;
+ALTER TYPE outbox.claimed OWNER TO outbox_owner;
 ALTER SCHEMA outbox OWNER TO outbox_owner;
 
 REVOKE ALL ON SCHEMA outbox FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA outbox FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA outbox FROM PUBLIC;
-REVOKE ALL ON TYPE outbox.attempt_state FROM PUBLIC;
+REVOKE ALL ON TYPE outbox.attempt_state, outbox.claimed FROM PUBLIC;
 
 GRANT USAGE ON SCHEMA outbox TO outbox_ingest, outbox_executor, outbox_operator, outbox_readonly, outbox_auditor;
 GRANT USAGE ON TYPE outbox.attempt_state TO outbox_executor, outbox_operator, outbox_readonly, outbox_auditor;
+-- Whoever makes a handler names it.
+GRANT USAGE ON TYPE outbox.claimed TO outbox_ingest, outbox_executor, outbox_operator;
 
 GRANT EXECUTE ON FUNCTION
 	outbox.enqueue,

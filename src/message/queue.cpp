@@ -77,6 +77,9 @@ decode(Table *table, TupleTableSlot *slot)
 	queue->blocks = says(queues_col::on_dead_head, "block");
 	queue->validator = optional_copy(table, slot, queues_col::validator);
 	queue->validator_owner = optional_copy(table, slot, queues_col::validator_owner);
+	queue->handler = optional_copy(table, slot, queues_col::handler);
+	queue->handler_owner = optional_copy(table, slot, queues_col::handler_owner);
+	queue->handler_timeout_us = us(queues_col::handler_timeout);
 	queue->refuses_encoded =
 		VARSIZE_ANY_EXHDR(DatumGetPointer(table->get(slot, queues_col::payload_kind, &isnull))) > 3;
 	queue->paused = DatumGetBool(table->get(slot, queues_col::paused, &isnull)) || everything_is_held();
@@ -227,6 +230,29 @@ queues_named(Call *call, const List *names)
 
 	foreach (cell, names)
 		result = lappend(result, const_cast<Queue *>(queue_named(call, static_cast<const text *>(lfirst(cell)))));
+	return result;
+}
+
+void
+refuse_handled(const Queue *queue)
+{
+	if (queue->handler == nullptr)
+		return;
+	ereport(
+		ERROR,
+		(errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("queue \"%s\" has a handler", shown(queue->name)),
+		 errdetail("Its messages are handled inside the database, by %s.", shown(queue->handler)),
+		 errhint("Claim from another queue, or remove the handler with outbox.alter_queue(queue, handler => '').")));
+}
+
+List *
+queues_to_claim(Call *call, const List *names)
+{
+	List *result = queues_named(call, names);
+	ListCell *cell;
+
+	foreach (cell, result)
+		refuse_handled(static_cast<const Queue *>(lfirst(cell)));
 	return result;
 }
 

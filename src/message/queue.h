@@ -23,6 +23,9 @@ struct Queue {
 	text *name;
 	text *validator; // nullptr = none
 	text *validator_owner;
+	text *handler; // nullptr = none: workers claim
+	text *handler_owner;
+	int64 handler_timeout_us;
 	int max_attempts;          // 0 = no ceiling
 	int max_releases;          // -1 = no ceiling
 	int max_in_flight;         // 0 = no limit
@@ -64,6 +67,9 @@ List *all_queues(Call *call, Snapshot snapshot = nullptr);
 List *queue_names_argument(FunctionCallInfo fcinfo, int arg, const char *default_name);
 // The queues of these names. P7004 if there is none.
 List *queues_named(Call *call, const List *names);
+// The same for a worker of a user: 0A000 if one of them has a handler.
+List *queues_to_claim(Call *call, const List *names);
+void refuse_handled(const Queue *queue);
 
 // The ceiling for a message that may have its own; 0 = none.
 inline int

@@ -1,9 +1,8 @@
-// See validator.h. The function and its owner are stored by name (an OID would not survive a dump,
-// and pg_upgrade refuses reg* columns) and looked up each time, without a check of the producer's
-// rights on the schema: rights are checked when the validator is set.
+// See validator.h.
 
 #include "message/validator.h"
 
+#include "message/user_function.h"
 #include "server/settings.h"
 
 namespace outbox {
@@ -12,58 +11,8 @@ namespace {
 
 constexpr int nargs = 3;
 
-struct Validator {
-	Oid function;
-	Oid owner;
-};
-
-[[noreturn]] void
-raise_bad_form(const text *name)
-{
-	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					errmsg("validator must be the schema-qualified name of a function, not \"%s\"", shown(name))));
-}
-
-// schema.function, as it would be written in SQL.
-void
-split(const text *name, char **schema, char **function)
-{
-	List *parts;
-
-	if (!SplitIdentifierString(text_to_cstring(name), '.', &parts) || list_length(parts) != 2)
-		raise_bad_form(name);
-	*schema = static_cast<char *>(linitial(parts));
-	*function = static_cast<char *>(lsecond(parts));
-}
-
-Validator
-find_validator(const text *name)
-{
-	static const Oid types[nargs] = {JSONBOID, JSONBOID, TEXTOID};
-	char *schema;
-	char *function;
-	Oid schema_oid;
-	HeapTuple tuple = nullptr;
-	Form_pg_proc proc;
-	Validator found;
-
-	split(name, &schema, &function);
-	schema_oid = get_namespace_oid(schema, true);
-	if (OidIsValid(schema_oid))
-		tuple = SearchSysCache3(PROCNAMEARGSNSP, CStringGetDatum(function),
-								PointerGetDatum(buildoidvector(types, nargs)), ObjectIdGetDatum(schema_oid));
-	if (!HeapTupleIsValid(tuple))
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_FUNCTION),
-						errmsg("validator %s(jsonb, jsonb, text) does not exist", shown(name)),
-						errhint("Create the function, or name another one with outbox.alter_queue.")));
-	proc = reinterpret_cast<Form_pg_proc>(GETSTRUCT(tuple));
-	found = {proc->oid, proc->proowner};
-	if (proc->prokind != PROKIND_FUNCTION || proc->prorettype != TEXTOID || proc->proretset)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("validator %s(jsonb, jsonb, text) must be a function that returns text", shown(name))));
-	ReleaseSysCache(tuple);
-	return found;
-}
+const FunctionKind kind = {"validator", "jsonb, jsonb, text",          "text", "Producers run it",
+						   nargs,       {JSONBOID, JSONBOID, TEXTOID}, TEXTOID};
 
 // What the function returns; nullptr = it accepts. A binary payload is passed as NULL, which a STRICT
 // function could not refuse.
@@ -119,38 +68,18 @@ ask_about_all(FmgrInfo *function, const Queue *queue, const Message *messages, i
 	MemoryContextDelete(each);
 }
 
-void
-check_owner(const Queue *queue, Oid owner)
-{
-	const char *now = GetUserNameFromId(owner, false);
-	const char *then = queue->validator_owner == nullptr ? "" : text_to_cstring(queue->validator_owner);
-
-	if (strcmp(now, then) != 0)
-		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-						errmsg("validator %s has another owner than when it was set", shown(queue->validator)),
-						errdetail("Its owner is \"%s\", and was \"%s\".", now, then),
-						errhint("Have a member of role \"%s\" set it again with outbox.alter_queue.", now)));
-}
-
 } // namespace
 
 const text *
 check_validator(const text *name)
 {
-	Validator validator = find_validator(name);
-	const char *owner = GetUserNameFromId(validator.owner, false);
-
-	if (!owns_function(validator.function, GetUserId()))
-		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("must be owner of validator %s", shown(name)),
-						errdetail("Producers run it with the rights of its owner, role \"%s\".", owner),
-						errhint("Have a member of role \"%s\" set it.", owner)));
-	return cstring_to_text(owner);
+	return check_function(kind, name);
 }
 
 void
 validate(const Queue *queue, const Message *messages, int count)
 {
-	Validator validator;
+	UserFunction validator;
 	FmgrInfo function;
 	int guc_level;
 	Oid user;
@@ -158,8 +87,8 @@ validate(const Queue *queue, const Message *messages, int count)
 
 	if (queue->validator == nullptr || count == 0)
 		return;
-	validator = find_validator(queue->validator);
-	check_owner(queue, validator.owner);
+	validator = find_function(kind, queue->validator);
+	check_same_owner(kind, queue->validator, validator.owner, queue->validator_owner);
 	GetUserIdAndSecContext(&user, &context);
 	SetUserIdAndSecContext(validator.owner, context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
 	guc_level = pin_search_path();

@@ -28,7 +28,10 @@ enum {
 	rate_burst,
 	max_in_flight_per_key,
 	fair_by,
-	priority_aging
+	priority_aging,
+	handler,
+	handler_timeout,
+	handler_owner
 };
 }
 namespace messages_col {
@@ -117,7 +120,7 @@ namespace rate_spending_col {
 enum { queue, spent_until, started_at };
 }
 
-constexpr int max_columns = 24;
+constexpr int max_columns = 26;
 constexpr int max_own_indexes = 8;
 constexpr int max_own_checks = 6;
 

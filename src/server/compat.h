@@ -141,6 +141,16 @@ owns_function(Oid function, Oid role)
 #endif
 }
 
+inline bool
+may_execute(Oid function, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK;
+#else
+	return pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK;
+#endif
+}
+
 // 17 lets an index release what it cached for a run of insertions.
 inline void
 end_index_inserts([[maybe_unused]] Relation index, [[maybe_unused]] IndexInfo *info)

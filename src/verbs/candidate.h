@@ -14,6 +14,7 @@ struct Claim {
 	FunctionCallInfo fcinfo; // its result
 	PutRow put;
 	text *worker;
+	bool for_handler;
 	const List *queues;   // their names
 	const int32 *weights; // of each, or nullptr: in order
 	int wanted;

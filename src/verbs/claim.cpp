@@ -414,7 +414,7 @@ struct Sources {
 	int count;
 };
 
-// Those that exist and are not paused.
+// Those that exist, are not paused, and have a handler if the claim is for one.
 Sources
 open_sources(Call *call, const Claim *claim)
 {
@@ -427,7 +427,7 @@ open_sources(Call *call, const Claim *claim)
 	{
 		const Queue *queue = find_queue(call, static_cast<const text *>(lfirst(cell)));
 
-		if (queue == nullptr || queue->paused)
+		if (queue == nullptr || queue->paused || (queue->handler != nullptr) != claim->for_handler)
 			continue;
 		settle_some_marks(call, queue);
 		result.weights[result.count] = claim->weights != nullptr ? claim->weights[foreach_current_index(cell)] : 0;
@@ -476,7 +476,7 @@ claim_once(Claim *claim)
 	Call call;
 
 	begin_call(&call, "claim()");
-	queues_named(&call, claim->queues);
+	queues_to_claim(&call, claim->queues);
 	claim_due(&call, claim);
 	end_call(&call);
 }

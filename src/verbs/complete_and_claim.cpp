@@ -64,7 +64,7 @@ OUTBOX_FUNCTION(outbox_complete_and_claim)
 	claim.put = put_claimed_half;
 	begin_results(fcinfo);
 	begin_call(&call, "complete_and_claim()");
-	queues_named(&call, claim.queues);
+	queues_to_claim(&call, claim.queues);
 	settle_reports(&call, &reports);
 	put_reports(&call, &reports, fcinfo, put_completed_half);
 	begin_next_command(&call);

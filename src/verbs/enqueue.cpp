@@ -57,6 +57,8 @@ write_message(Call *call, const text *queue, Message *message)
 {
 	const Queue *held = hold_queue(call, queue);
 
+	if (message->leased_to != nullptr)
+		refuse_handled(held);
 	draw_ids(message, 1);
 	write_messages(call, held, message, 1);
 }

@@ -15,6 +15,7 @@
 #include "message/rate_table.h"
 #include "commit/reservation.h"
 #include "commit/transaction.h"
+#include "message/handler.h"
 #include "message/validator.h"
 
 namespace outbox {
@@ -28,7 +29,8 @@ constexpr int keep = -1;
 
 constexpr int settings[] = {queues_col::lease,          queues_col::backoff_base, queues_col::backoff_cap,
 							queues_col::backoff_jitter, queues_col::repair_delay, queues_col::ordering,
-							queues_col::on_dead_head,   queues_col::paused,       queues_col::payload_kind};
+							queues_col::on_dead_head,   queues_col::paused,       queues_col::payload_kind,
+							queues_col::handler_timeout};
 
 // The arguments stand as the table's columns do, but for those that are no argument.
 constexpr int
@@ -69,6 +71,7 @@ check_setting(int column, Datum value)
 	switch (column)
 	{
 		case lease:
+		case handler_timeout:
 			positive_interval_us(DatumGetIntervalP(value), name);
 			break;
 		case backoff_base:
@@ -179,30 +182,41 @@ refuse_two_orders(Table *table, TupleTableSlot *row)
 							errhint("Remove one of them. Without priority_aging priorities are strict.")));
 }
 
-// The owner of the validator; nullptr if none is given. Call it before begin_call(), as the caller.
-const text *
-owner_of_validator(FunctionCallInfo fcinfo)
-{
-	const text *name = optional_text(fcinfo, queues_col::validator);
+// Of the functions that are given, or nullptr.
+struct FunctionOwners {
+	const text *validator;
+	const text *handler;
+};
 
-	return name != nullptr && VARSIZE_ANY_EXHDR(name) > 0 ? check_validator(name) : nullptr;
+// Call it before begin_call(), as the caller.
+FunctionOwners
+owners_of_functions(FunctionCallInfo fcinfo)
+{
+	auto owner = [&](int column, const text *(*check)(const text *)) -> const text * {
+		const text *name = optional_text(fcinfo, argument_of(column));
+
+		return name != nullptr && VARSIZE_ANY_EXHDR(name) > 0 ? check(name) : nullptr;
+	};
+
+	return {owner(queues_col::validator, check_validator), owner(queues_col::handler, check_handler)};
 }
 
 // NULL keeps it, the empty string removes it.
 void
-put_validator(FunctionCallInfo fcinfo, const text *owner, Table *table, TupleTableSlot *row, bool keep_absent)
+put_function(FunctionCallInfo fcinfo, int column, int owner_column, const text *owner, Table *table,
+			 TupleTableSlot *row, bool keep_absent)
 {
-	const text *name = optional_text(fcinfo, queues_col::validator);
+	const text *name = optional_text(fcinfo, argument_of(column));
 
 	if (name == nullptr && keep_absent)
 		return;
-	set_text(table, row, queues_col::validator, owner != nullptr ? name : nullptr);
-	set_text(table, row, queues_col::validator_owner, owner);
+	set_text(table, row, column, owner != nullptr ? name : nullptr);
+	set_text(table, row, owner_column, owner);
 }
 
 // Puts the given settings into the row. NULL keeps a setting; for a new queue it is an ERROR.
 void
-put_settings(FunctionCallInfo fcinfo, const text *owner, Table *table, TupleTableSlot *row, bool keep_absent)
+put_settings(FunctionCallInfo fcinfo, const FunctionOwners &owners, Table *table, TupleTableSlot *row, bool keep_absent)
 {
 	put_ceiling(fcinfo, queues_col::max_attempts, 1, table, row, keep_absent);
 	put_ceiling(fcinfo, queues_col::max_releases, 0, table, row, keep_absent);
@@ -215,7 +229,8 @@ put_settings(FunctionCallInfo fcinfo, const text *owner, Table *table, TupleTabl
 		check_setting(column, required_datum(fcinfo, argument, queues_shape.columns[column].name));
 		set(table, row, column, PG_GETARG_DATUM(argument));
 	}
-	put_validator(fcinfo, owner, table, row, keep_absent);
+	put_function(fcinfo, queues_col::validator, queues_col::validator_owner, owners.validator, table, row, keep_absent);
+	put_function(fcinfo, queues_col::handler, queues_col::handler_owner, owners.handler, table, row, keep_absent);
 	for (int column : {queues_col::max_in_flight, queues_col::rate_burst, queues_col::max_in_flight_per_key})
 		put_ceiling(fcinfo, column, 1, table, row, keep_absent);
 	put_rate(fcinfo, table, row, keep_absent);
@@ -375,7 +390,7 @@ set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
 OUTBOX_FUNCTION(outbox_create_queue)
 {
 	text *name = queue_argument(fcinfo);
-	const text *owner = owner_of_validator(fcinfo);
+	FunctionOwners owners = owners_of_functions(fcinfo);
 	unsigned char key_bytes[8];
 	uint64 hash;
 	ScanKeyData key;
@@ -389,7 +404,7 @@ OUTBOX_FUNCTION(outbox_create_queue)
 	table = open(&call, queues_shape, inserts);
 	row = new_row(table);
 	set_text(table, row, queues_col::queue, name);
-	put_settings(fcinfo, owner, table, row, false);
+	put_settings(fcinfo, owners, table, row, false);
 	set(table, row, queues_col::created_at, TimestampTzGetDatum(call.now));
 
 	hash = DatumGetUInt64(hash_any_extended(reinterpret_cast<const unsigned char *>(VARDATA_ANY(name)),
@@ -411,10 +426,10 @@ OUTBOX_FUNCTION(outbox_create_queue)
 
 OUTBOX_FUNCTION(outbox_alter_queue)
 {
-	const text *owner = owner_of_validator(fcinfo);
+	FunctionOwners owners = owners_of_functions(fcinfo);
 
 	change_queue(fcinfo, "alter_queue()",
-				 [&](Table *table, TupleTableSlot *row) { put_settings(fcinfo, owner, table, row, true); });
+				 [&](Table *table, TupleTableSlot *row) { put_settings(fcinfo, owners, table, row, true); });
 	note_limit(PG_GETARG_TEXT_PP(0));
 	PG_RETURN_VOID();
 }

@@ -132,7 +132,7 @@ find_claimable(const List *names)
 
 	PushActiveSnapshot(GetTransactionSnapshot());
 	begin_reading(&call);
-	foreach (cell, queues_named(&call, names))
+	foreach (cell, queues_to_claim(&call, names))
 	{
 		const Queue *queue = static_cast<const Queue *>(lfirst(cell));
 

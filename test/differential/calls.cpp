@@ -628,6 +628,7 @@ add_settings(Random &random, Call &call, bool all)
 	maybe(15, "backoff_cap", quoted(random.pick({"0", "5 hours", "1 mon"})));
 	maybe(15, "repair_delay", quoted(random.pick(delays)));
 	maybe(25, "max_releases", random.pick({"0", "0", "1", "1", "2", "NULL"}));
+	maybe(10, "handler_timeout", random.pick({"'1 hour'", "'3 hours'"}));
 	maybe(25, "priority_aging", random.pick({"'1 hour'", "'1 hour'", "'3 hours'", "'0'"}));
 	if (all)
 		call.arguments.emplace_back("backoff_jitter", "0");
@@ -885,6 +886,9 @@ constexpr Bad bad[] = {
 	{"create_queue", "max_in_flight_per_key", "0"},
 	{"create_queue", "fair_by", "'queue'"},
 	{"create_queue", "priority_aging", "'-1 s'"},
+	{"create_queue", "handler", "'public.f'"},
+	{"create_queue", "handler_timeout", "'0'"},
+	{"create_queue", "handler_timeout", "NULL"},
 	{"alter_queue", "queue", "NULL"},
 	{"alter_queue", "queue", "'nowhere'"},
 	{"alter_queue", "max_attempts", "0"},
@@ -899,6 +903,8 @@ constexpr Bad bad[] = {
 	{"alter_queue", "max_in_flight_per_key", "-2"},
 	{"alter_queue", "fair_by", "'queue'"},
 	{"alter_queue", "priority_aging", "'-1 s'"},
+	{"alter_queue", "handler", "'public.f'"},
+	{"alter_queue", "handler_timeout", "'-1 s'"},
 	{"unblock", "queue", "NULL"},
 	{"unblock", "queue", "'nowhere'"},
 	{"unblock", "partition_key", "NULL"},

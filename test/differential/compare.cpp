@@ -28,7 +28,7 @@ constexpr View tables[] = {
 
 // Of the model's tables, but not of the specification; and of the extension's, but not of the model's.
 const std::set<std::string> notes = {"slack", "slack_us", "made_in"};
-const std::set<std::string> unknown = {"slack_us", "validator_owner", "in_doubt", "fair_key"};
+const std::set<std::string> unknown = {"slack_us", "validator_owner", "handler_owner", "in_doubt", "fair_key"};
 
 // Whether a message waits for another of its key is what the model finds, and the extension keeps. It may keep it
 // longer where a mark says that the key is to be settled.

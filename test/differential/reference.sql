@@ -39,6 +39,8 @@ CREATE TABLE model.queues (
 	max_in_flight_per_key int,
 	fair_by text,
 	priority_aging interval,
+	handler text,
+	handler_timeout interval NOT NULL,
 	slack interval NOT NULL
 );
 
@@ -1191,20 +1193,23 @@ END $$;
 CREATE FUNCTION model.check_settings(max_attempts int, lease interval, backoff_base interval, backoff_cap interval,
 	backoff_jitter real, repair_delay interval, ordering text, on_dead_head text, validator text, max_in_flight int,
 	payload_kind text, max_releases int, rate_limit float8, rate_burst int, max_in_flight_per_key int, fair_by text,
-	priority_aging interval)
+	priority_aging interval, handler text, handler_timeout interval)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-	PERFORM model.refuse_bad(model.too_long(greatest(lease, backoff_base, backoff_cap, repair_delay, priority_aging)));
+	PERFORM model.refuse_bad(model.too_long(greatest(lease, backoff_base, backoff_cap, repair_delay, priority_aging, handler_timeout)));
 	PERFORM model.refuse_bad(max_attempts < 1 OR lease <= '0' OR backoff_base < '0' OR backoff_cap < '0'
 		OR repair_delay < '0' OR backoff_jitter NOT BETWEEN 0 AND 1
 		OR ordering NOT IN ('none', 'numbered', 'fifo') OR on_dead_head NOT IN ('continue', 'block')
 		OR payload_kind NOT IN ('object', 'any') OR max_releases < 0 OR max_in_flight < 1
 		OR rate_limit <= 0 OR rate_limit >= 'Infinity' OR rate_burst < 1 OR max_in_flight_per_key < 1
-		OR fair_by NOT IN ('', 'partition_key') OR priority_aging < '0');
+		OR fair_by NOT IN ('', 'partition_key') OR priority_aging < '0' OR handler_timeout <= '0');
 	PERFORM model.refuse_bad(priority_aging > '0' AND (max_in_flight_per_key > 0 OR fair_by <> ''));
 	-- No database of this test has a function that could be one.
 	IF validator <> '' THEN
 		PERFORM model.refuse('42883', 'no such validator');
+	END IF;
+	IF handler <> '' THEN
+		PERFORM model.refuse('42883', 'no such handler');
 	END IF;
 END $$;
 
@@ -1213,18 +1218,18 @@ CREATE FUNCTION model.create_queue(queue text, max_attempts int = 20, lease inte
 	repair_delay interval = '1 second', ordering text = 'none', on_dead_head text = 'continue',
 	validator text = NULL, paused boolean = false, max_in_flight int = NULL, payload_kind text = 'object',
 	max_releases int = NULL, rate_limit float8 = NULL, rate_burst int = NULL, max_in_flight_per_key int = NULL,
-	fair_by text = NULL, priority_aging interval = NULL)
+	fair_by text = NULL, priority_aging interval = NULL, handler text = NULL, handler_timeout interval = '30 seconds')
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM model.refuse_null(num_nulls(queue, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering,
-		on_dead_head, paused, payload_kind) > 0);
+		on_dead_head, paused, payload_kind, handler_timeout) > 0);
 	PERFORM model.refuse_bad(octet_length(queue) NOT BETWEEN 1 AND 63);
 	PERFORM model.check_settings(max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering,
 		on_dead_head, validator, max_in_flight, payload_kind, max_releases, rate_limit, rate_burst, max_in_flight_per_key,
-		fair_by, priority_aging);
+		fair_by, priority_aging, handler, handler_timeout);
 	INSERT INTO model.queues VALUES (queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay,
 		ordering, on_dead_head, validator, paused, max_in_flight, model.clock(), payload_kind, max_releases,
-		rate_limit, rate_burst, max_in_flight_per_key, nullif(fair_by, ''), nullif(priority_aging, '0')) ON CONFLICT DO NOTHING;
+		rate_limit, rate_burst, max_in_flight_per_key, nullif(fair_by, ''), nullif(priority_aging, '0'), nullif(handler, ''), handler_timeout) ON CONFLICT DO NOTHING;
 	IF NOT FOUND THEN PERFORM model.refuse('42710', 'it exists'); END IF;
 END $$;
 
@@ -1244,7 +1249,8 @@ CREATE FUNCTION model.alter_queue(queue text, max_attempts int = -1, lease inter
 	backoff_cap interval = NULL, backoff_jitter real = NULL, repair_delay interval = NULL, ordering text = NULL,
 	on_dead_head text = NULL, validator text = NULL, paused boolean = NULL, max_in_flight int = -1,
 	payload_kind text = NULL, max_releases int = -1, rate_limit float8 = -1, rate_burst int = -1,
-	max_in_flight_per_key int = -1, fair_by text = NULL, priority_aging interval = NULL)
+	max_in_flight_per_key int = -1, fair_by text = NULL, priority_aging interval = NULL, handler text = NULL,
+	handler_timeout interval = NULL)
 RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 BEGIN
@@ -1253,7 +1259,7 @@ BEGIN
 	PERFORM model.check_settings(nullif(max_attempts, -1), lease, backoff_base, backoff_cap, backoff_jitter, repair_delay,
 		ordering, on_dead_head, validator, nullif(max_in_flight, -1), payload_kind, nullif(max_releases, -1),
 		nullif(rate_limit, -1), nullif(rate_burst, -1), nullif(max_in_flight_per_key, -1), fair_by,
-		coalesce(priority_aging, (model.known_queue(queue)).priority_aging));
+		coalesce(priority_aging, (model.known_queue(queue)).priority_aging), handler, handler_timeout);
 	IF (ordering = 'fifo') <> ((model.known_queue(queue)).ordering = 'fifo') THEN PERFORM model.empty_queue(queue); END IF;
 	UPDATE model.queues q SET
 		max_attempts = CASE max_attempts WHEN -1 THEN q.max_attempts ELSE max_attempts END,
@@ -1267,7 +1273,8 @@ BEGIN
 		rate_burst = CASE rate_burst WHEN -1 THEN q.rate_burst ELSE rate_burst END,
 		max_in_flight_per_key = CASE max_in_flight_per_key WHEN -1 THEN q.max_in_flight_per_key ELSE max_in_flight_per_key END,
 		fair_by = nullif(coalesce(fair_by, q.fair_by), ''),
-		priority_aging = nullif(coalesce(priority_aging, q.priority_aging), '0')
+		priority_aging = nullif(coalesce(priority_aging, q.priority_aging), '0'),
+		handler_timeout = coalesce(handler_timeout, q.handler_timeout)
 	WHERE q.queue = queue;
 	IF NOT FOUND THEN PERFORM model.refuse('P7004', 'QUEUE_NOT_FOUND'); END IF;	-- dropped while this waited
 END $$;

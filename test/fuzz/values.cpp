@@ -265,7 +265,7 @@ Values::argument(const std::string &name, const std::string &type_name, bool opt
 	Type type = found != types.end() ? found->second : Type{type_name, 'S', "", {}};
 
 	// What only few calls set.
-	for (const char *part : {"validator", "on_dead", "in_flight", "wait"})
+	for (const char *part : {"validator", "handler", "on_dead", "in_flight", "wait"})
 		if (optional && sensible && name.find(part) != std::string::npos && !once_in(8))
 			return "";
 	if (once_in(sensible ? 30 : 6) || type.category == 'P' || type.category == 'C')

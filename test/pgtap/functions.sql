@@ -6,7 +6,7 @@ SET intervalstyle = 'postgres';
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(46);
+SELECT plan(47);
 
 CREATE FUNCTION pg_temp.arguments(name text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(pg_get_function_arguments(oid), ' AND ') FROM pg_proc
@@ -90,7 +90,7 @@ CREATE FUNCTION pg_temp.settings(kept text) RETURNS text LANGUAGE sql AS $$
 			WHEN attname IN ('max_attempts', 'max_releases', 'max_in_flight', 'rate_limit', 'rate_burst', 'max_in_flight_per_key') THEN kept
 			ELSE 'NULL::' || t.type END), ', ' ORDER BY attnum)
 	FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum, LATERAL (SELECT format_type(atttypid, atttypmod)) t(type)
-	WHERE attrelid = 'outbox.queues'::regclass AND attnum > 0 AND NOT attisdropped AND attname NOT IN ('queue', 'created_at', 'validator_owner')
+	WHERE attrelid = 'outbox.queues'::regclass AND attnum > 0 AND NOT attisdropped AND attname NOT IN ('queue', 'created_at', 'validator_owner', 'handler_owner')
 $$;
 SELECT is(pg_temp.arguments('create_queue'), pg_temp.settings(NULL), 'arguments of create_queue: the columns of queues, with their defaults');
 SELECT is(pg_temp.arguments('alter_queue'), pg_temp.settings('''-1''::integer'), 'arguments of alter_queue: the same, each of which may be kept');
@@ -154,6 +154,10 @@ SELECT results_eq(
 SELECT results_eq(
 	$$SELECT typname::text FROM pg_type t WHERE typnamespace = 'outbox'::regnamespace AND typtype <> 'c' AND typcategory <> 'A'$$,
 	$$VALUES ('attempt_state' COLLATE "C")$$, 'no other type');
+-- What a handler gets: the columns that claim returns, without the lease.
+SELECT is(
+	(SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = 'outbox.claimed'::regclass AND attnum > 0),
+	regexp_replace(pg_temp.result('claim'), '^TABLE\(|lease_token uuid, lease_expires_at timestamp with time zone, |\)$', '', 'g'), 'columns of claimed');
 
 SELECT * FROM finish();
 ROLLBACK;

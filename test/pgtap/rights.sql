@@ -109,18 +109,18 @@ SELECT results_eq($$
 	'rights on functions');
 
 SELECT results_eq($$
-	SELECT who, has_schema_privilege(who, 'outbox', 'USAGE'), has_schema_privilege(who, 'outbox', 'CREATE'), has_type_privilege(who, 'outbox.attempt_state', 'USAGE')
+	SELECT who, has_schema_privilege(who, 'outbox', 'USAGE'), has_schema_privilege(who, 'outbox', 'CREATE'), has_type_privilege(who, 'outbox.attempt_state', 'USAGE'), has_type_privilege(who, 'outbox.claimed', 'USAGE')
 	FROM unnest(ARRAY['outbox_ingest', 'outbox_executor', 'outbox_operator', 'outbox_readonly', 'outbox_auditor', 'outbox_lookup', 'regress_outbox_public']) WITH ORDINALITY w(who, n) ORDER BY n$$,
--- who                          schema: USAGE CREATE type: USAGE
+-- who                          schema: USAGE CREATE USAGE of attempt_state, claimed
 	$$VALUES
-	('outbox_ingest',           true,         false, false),
-	('outbox_executor',         true,         false, true),
-	('outbox_operator',         true,         false, true),
-	('outbox_readonly',         true,         false, true),
-	('outbox_auditor',          true,         false, true),
-	('outbox_lookup',           false,        false, false),
-	('regress_outbox_public',   false,        false, false)$$,
-	'rights on the schema and the type');
+	('outbox_ingest',           true,         false, false, true),
+	('outbox_executor',         true,         false, true, true),
+	('outbox_operator',         true,         false, true, true),
+	('outbox_readonly',         true,         false, true, false),
+	('outbox_auditor',          true,         false, true, false),
+	('outbox_lookup',           false,        false, false, false),
+	('regress_outbox_public',   false,        false, false, false)$$,
+	'rights on the schema and the types');
 
 -- The same of the access lists themselves: nobody else is in them, not with a grant
 -- option, not by column, and PUBLIC not at all.
@@ -128,7 +128,7 @@ CREATE TEMP VIEW acl AS
 	SELECT 'relation ' || c.oid::regclass AS object, relowner AS owner, a.* FROM pg_class c, LATERAL aclexplode(coalesce(relacl, acldefault('r', relowner))) a WHERE relnamespace = 'outbox'::regnamespace AND relkind <> 'c'
 	UNION ALL SELECT 'column ' || attrelid::regclass || '.' || attname, relowner, a.* FROM pg_attribute JOIN pg_class c ON c.oid = attrelid, LATERAL aclexplode(attacl) a WHERE relnamespace = 'outbox'::regnamespace
 	UNION ALL SELECT 'function ' || p.oid::regprocedure, proowner, a.* FROM pg_proc p, LATERAL aclexplode(coalesce(proacl, acldefault('f', proowner))) a WHERE pronamespace = 'outbox'::regnamespace
-	UNION ALL SELECT 'type ' || t.oid::regtype, typowner, a.* FROM pg_type t, LATERAL aclexplode(coalesce(typacl, acldefault('T', typowner))) a WHERE typnamespace = 'outbox'::regnamespace AND typtype = 'e'
+	UNION ALL SELECT 'type ' || t.oid::regtype, typowner, a.* FROM pg_type t, LATERAL aclexplode(coalesce(typacl, acldefault('T', typowner))) a WHERE typnamespace = 'outbox'::regnamespace AND (typtype = 'e' OR t.oid = 'outbox.claimed'::regtype)
 	UNION ALL SELECT 'schema ' || nspname, nspowner, a.* FROM pg_namespace n, LATERAL aclexplode(coalesce(nspacl, acldefault('n', nspowner))) a WHERE nspname = 'outbox';
 SELECT is_empty('SELECT object, privilege_type FROM acl WHERE grantee = 0', 'PUBLIC has nothing');
 SELECT is_empty('SELECT object, grantee::regrole, privilege_type FROM acl WHERE is_grantable AND grantee <> owner', 'no grant options');

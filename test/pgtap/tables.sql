@@ -45,7 +45,10 @@ SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.queues')$$, $$VALUES
 	('rate_burst', 'integer', false, NULL),
 	('max_in_flight_per_key', 'integer', false, NULL),
 	('fair_by', 'text', false, NULL),
-	('priority_aging', 'interval', false, NULL)$$, 'columns of queues');
+	('priority_aging', 'interval', false, NULL),
+	('handler', 'text', false, NULL),
+	('handler_timeout', 'interval', true, '''00:00:30''::interval'),
+	('handler_owner', 'text', false, NULL)$$, 'columns of queues');
 PREPARE messages_columns AS VALUES
 	('outbox_id', 'uuid', true, NULL),
 	('queue', 'text', true, NULL),
@@ -195,6 +198,8 @@ $$;
 SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.queues')$$, $$VALUES
 	('queues_backoff', 'CHECK (((backoff_base >= ''00:00:00''::interval) AND (backoff_cap >= ''00:00:00''::interval)))'),
 	('queues_fair_by', 'CHECK ((fair_by = ''partition_key''::text))'),
+	('queues_handler', 'CHECK (((handler <> ''''::text) AND ((handler IS NULL) = (handler_owner IS NULL))))'),
+	('queues_handler_timeout', 'CHECK ((handler_timeout > ''00:00:00''::interval))'),
 	('queues_jitter', 'CHECK (((backoff_jitter >= (0)::double precision) AND (backoff_jitter <= (1)::double precision)))'),
 	('queues_lease', 'CHECK ((lease > ''00:00:00''::interval))'),
 	('queues_max_attempts', 'CHECK ((max_attempts >= 1))'),
