@@ -823,7 +823,7 @@ LANGUAGE c VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET l
 SET default_table_access_method = 'heap' SET default_tablespace = ''
 AS 'MODULE_PATHNAME', 'outbox_maintain';
 COMMENT ON FUNCTION outbox.maintain() IS
-$$One pass of upkeep for servers without a background worker: repairs expired leases, makes partitions ahead (outbox.partition_interval, default 1 week), retires pairs of partitions all of whose messages ended longer ago than set_retention says, deletes keys older than outbox.idempotency_window, and notifies the queues that have claimable messages. Returns what it did, and what it left for later because it could not get a lock within 50 ms.
+$$One pass of upkeep for servers without a background worker: repairs expired leases, makes partitions ahead (outbox.partition_interval, default 1 week), retires pairs of partitions all of whose messages ended longer ago than set_retention says, deletes keys older than outbox.idempotency_window, notifies the queues that have claimable messages, and handles up to 100 messages of queues that have a handler. Returns what it did, and what it left for later because it could not get a lock within 50 ms.
 Errors: none but those of the server. Locks: ACCESS EXCLUSIVE on the DEFAULT partitions while it attaches new ones, and on messages, attempts and the partitions it retires, until the end of the transaction: call it in a READ COMMITTED transaction of its own (in a stricter one it leaves old data alone; in a SERIALIZABLE one the attaching takes predicate locks). Cost: attaching reads the DEFAULT partitions once, retiring the pair it retires.$$;
 
 CREATE FUNCTION outbox.set_retention(keep interval, dead_letters interval DEFAULT NULL, archive_schema text DEFAULT NULL)

@@ -87,6 +87,9 @@ call_handler(const UserFunction &handler, HeapTuple message, TupleDesc desc, Tra
 	InitFunctionCallInfoData(*fcinfo, &function, 1, InvalidOid, nullptr, nullptr);
 	fcinfo->args[0] = {heap_copy_tuple_as_datum(message, desc), false};
 	FunctionCallInvoke(fcinfo);
+	// Cursors that it would keep beyond the transaction.
+	if (transaction == Transaction::ours)
+		PortalHashTableDeleteAll();
 	AtEOXact_GUC(false, guc_level);
 }
 

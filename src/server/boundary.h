@@ -76,6 +76,14 @@ concerns_whole_call(const ErrorData *error)
 		   category == ERRCODE_OPERATOR_INTERVENTION;
 }
 
+// The server canceled what this process does; not an error that code of a user has made up.
+inline bool
+is_cancel(const ErrorData *error)
+{
+	return error->sqlerrcode == ERRCODE_QUERY_CANCELED && error->funcname != nullptr &&
+		   strcmp(error->funcname, "ProcessInterrupts") == 0;
+}
+
 // Runs body() in a subtransaction. Returns nullptr on success, else the error. body() must open and
 // close its own relations, slots and scans: the rollback closes what it leaves open.
 template <typename Body>

@@ -19,6 +19,7 @@ char *databases;
 int discovery_interval_s = 300;
 int poll_interval_ms = 5000;
 int notify_gather_ms = 5;
+int handler_processes = 2;
 int most_queues = 1024;
 int most_counted = 500;
 int largest_batch = 10000;
@@ -111,6 +112,11 @@ define_worker_settings()
 	DefineCustomIntVariable("outbox.poll_interval", "How long a background worker sleeps at most.",
 							"Finds what no commit announces: prepared transactions, rows written by hand.",
 							&poll_interval_ms, 5000, 100, 3600000, PGC_SIGHUP, GUC_UNIT_MS, nullptr, nullptr, nullptr);
+	DefineCustomIntVariable(
+		"outbox.handler_workers",
+		"Number of background processes that run handlers of queues in a database at the same time.",
+		"They run while there is something to handle. 0 leaves it to outbox.maintain().", &handler_processes, 2, 0,
+		most_handler_workers, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
 	DefineCustomIntVariable("outbox.notify_gather", "Time between two notifications of one queue.",
 							"The first one is sent at once.", &notify_gather_ms, 5, 0, 1000, PGC_SIGHUP, GUC_UNIT_MS,
 							nullptr, nullptr, nullptr);
@@ -221,6 +227,12 @@ int64
 notify_gather_us()
 {
 	return notify_gather_ms * static_cast<int64>(1000);
+}
+
+int
+handler_workers()
+{
+	return handler_processes;
 }
 
 int

@@ -42,6 +42,10 @@ int64 poll_interval_us();
 // outbox.notify_gather: time between two notifications of one queue.
 int64 notify_gather_us();
 
+// outbox.handler_workers: processes of a database that run handlers at the same time.
+constexpr int most_handler_workers = 16;
+int handler_workers();
+
 // outbox.count_limit: index entries that outbox.status reads for each of its counts.
 int64 count_limit();
 

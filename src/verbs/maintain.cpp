@@ -14,6 +14,7 @@
 #include "upkeep/idempotency_window.h"
 #include "upkeep/partitions.h"
 #include "rows/probe.h"
+#include "verbs/handle.h"
 #include "verbs/repair.h"
 #include "upkeep/policy.h"
 #include "upkeep/retention.h"
@@ -29,6 +30,7 @@ constexpr int repairs_at_a_time = 1000;
 // Each takes some thirty locks, to the end of the transaction.
 constexpr int pairs_at_a_time = 10;
 constexpr uint64 keys_at_a_time = 100000;
+constexpr int handled_at_a_time = 100;
 
 void
 tell(FunctionCallInfo fcinfo, const char *action, const char *object, const char *detail)
@@ -84,12 +86,61 @@ notify_claimable(FunctionCallInfo fcinfo)
 	{
 		const Queue *queue = static_cast<const Queue *>(lfirst(cell));
 
-		if (queue->paused || !has_due(&call, queue))
+		if (queue->paused || queue->handler != nullptr || !has_due(&call, queue))
 			continue;
 		note_due(queue->name, call.now, call.now);
 		tell(fcinfo, "notified", text_to_cstring(queue->name), "it has claimable messages");
 	}
 	end_call(&call);
+}
+
+// Returns how many messages it leased.
+int
+handle_queue(FunctionCallInfo fcinfo, const char *queue, int most)
+{
+	int counts[] = {0, 0, 0, 0};
+	HandlerBatch batch;
+
+	lease_batch(&batch, queue, most, CurrentMemoryContext);
+	while (!is_over(&batch))
+	{
+		Handled handled = handle_next_within(&batch);
+
+		counts[static_cast<int>(handled.handling)]++;
+		if (handled.handling != Handling::unable)
+			continue;
+		tell(fcinfo, "messages left for later", queue, handled.error->message);
+		return_batch(&batch);
+	}
+	if (counts[static_cast<int>(Handling::handled)] > 0)
+		tell(fcinfo, "messages handled", queue, psprintf("%d", counts[static_cast<int>(Handling::handled)]));
+	if (counts[static_cast<int>(Handling::failed)] > 0)
+		tell(fcinfo, "handler failed", queue, psprintf("%d", counts[static_cast<int>(Handling::failed)]));
+	return batch.count;
+}
+
+// Where no process does it; and not for a handler that calls this. What a transaction in a stricter isolation level
+// sees is not what handlers are to see.
+void
+handle_messages(FunctionCallInfo fcinfo)
+{
+	int left = handled_at_a_time;
+	ListCell *cell;
+
+	if ((is_alive(my_database()) && handler_workers() > 0) || InSecurityRestrictedOperation())
+		return;
+	foreach (cell, queues_to_handle(CurrentMemoryContext))
+	{
+		const HandledQueue *queue = static_cast<const HandledQueue *>(lfirst(cell));
+		const char *reason = queue->error != nullptr       ? queue->error->message
+							 : IsolationUsesXactSnapshot() ? "call maintain() in a READ COMMITTED transaction"
+														   : nullptr;
+
+		if (reason != nullptr)
+			tell(fcinfo, "messages left for later", queue->name, reason);
+		else if (left > 0)
+			left -= handle_queue(fcinfo, queue->name, left);
+	}
 }
 
 void
@@ -226,6 +277,7 @@ OUTBOX_FUNCTION(outbox_maintain)
 	confine(fcinfo, "repair left for later", "outbox.pending", [&] { repair_all(fcinfo); });
 	confine(fcinfo, "ordered keys left for later", "outbox.key_marks", [&] { settle_all_marks(); });
 	confine(fcinfo, "notification left for later", "outbox.pending", [&] { notify_claimable(fcinfo); });
+	confine(fcinfo, "messages left for later", "outbox.pending", [&] { handle_messages(fcinfo); });
 	confine(fcinfo, "partitions left for later", "outbox.messages", [&] { make_partitions(fcinfo); });
 	confine(fcinfo, "old data left for later", "outbox.messages", [&] { deal_with_old_data(fcinfo); });
 	return static_cast<Datum>(0);
