@@ -5,6 +5,8 @@
 #   wait_progress($node, $type, $n)  until so many more of them are accepted than are now
 #   wait_leases($node, $since)       until each lease that was there at that time of the server has run out twice; without
 #                                    $since, now. server_time($node) is one
+#   kill_often($relay, $rounds)      so many times: it starts, works until it has written a random amount to its log, and is killed by
+#                                    kill -9. The last one lives on. Wants seed()
 #   in_order($node, $test, $type, @headers)  of the records of the ordered queue, in the order in which the broker has them: no
 #                                    consumer sees k after k + 1 for the first time, whatever comes twice
 #
@@ -19,7 +21,7 @@ use Exporter 'import';
 use OutboxTest;
 use Test::More;
 
-our @EXPORT = qw(load_queues start_load stop_load wait_progress wait_leases server_time in_order);
+our @EXPORT = qw(load_queues start_load stop_load wait_progress wait_leases server_time kill_often in_order);
 my @producers;
 
 sub load_queues
@@ -27,8 +29,8 @@ sub load_queues
 	my ($node) = @_;
 
 	$node->safe_psql('postgres', q{
-		SELECT outbox.alter_queue('default', lease => '2 s', backoff_base => '50 ms', backoff_cap => '200 ms');
-		SELECT outbox.create_queue('ordered', ordering => 'fifo', lease => '2 s', backoff_base => '50 ms', backoff_cap => '200 ms');
+		SELECT outbox.alter_queue('default', lease => '2 s', backoff_base => '50 ms', backoff_cap => '200 ms', repair_delay => '0', max_attempts => 1000);
+		SELECT outbox.create_queue('ordered', ordering => 'fifo', lease => '2 s', backoff_base => '50 ms', backoff_cap => '200 ms', repair_delay => '0', max_attempts => 1000);
 		CREATE TABLE load_runs()});
 	return;
 }
@@ -90,6 +92,22 @@ sub wait_leases
 
 	$since //= server_time($node);
 	return wait_for(sub { $node->safe_psql('postgres', "SELECT clock_timestamp() > timestamptz '$since' + '4 s'") eq 't' }, 'leases to run out');
+}
+
+# At once, when it connects, or in the middle of its work: in its log, which tells of each delivery, no place is like another.
+sub kill_often
+{
+	my ($relay, $rounds) = @_;
+
+	foreach (1 .. $rounds)
+	{
+		my $work = int rand(rand() < 0.2 ? 500 : 60_000);
+
+		wait_for(sub { length $relay->log >= $work }, 'some work');
+		$relay->kill9;
+		$relay->start;
+	}
+	return;
 }
 
 sub in_order

@@ -2,13 +2,14 @@
 #
 # Proves, after each fault, that every committed message was accepted as often as the ledger says, and at least once: the broker is killed
 # and away for longer than every lease; the network cuts connections in the middle of frames; the broker accepts connections and never
-# answers. None of it makes a dead letter, and attempts do not add up while the broker is away.
+# answers, since the network is silent or since it is stopped (SIGSTOP); the relay is killed at thirty random moments. None of it makes a dead letter, and attempts do not add up while the broker is away.
 use strict;
 use warnings;
 
 use BrokerTest;
 use OutboxTest;
 use PostgreSQL::Test::Cluster;
+use RelayLoad;
 use RelayTest;
 use Test::More;
 
@@ -21,7 +22,8 @@ my $proxy = $kafka->node(1)->proxy;
 my $brokers = $kafka->bootstrap;
 
 $kafka->create_topic('all', partitions => 3);
-$node->safe_psql('postgres', q{SELECT outbox.alter_queue('default', backoff_base => '100 ms', backoff_cap => '1 s', payload_kind => 'any')});
+$node->safe_psql('postgres', q{SELECT outbox.alter_queue('default', backoff_base => '100 ms', backoff_cap => '1 s', payload_kind => 'any',
+	repair_delay => '0', max_attempts => 1000)});
 make_producer($node);
 my $relay = start_relay(relay_config($node, qq{
 [sink.kafka]
@@ -102,6 +104,19 @@ survives('deaf', sub {
 	$away->();
 	$proxy->resume;
 });
+
+survives('stopped', sub {
+	my $away = once_more(qr/the sink is away/);
+	my $still = once_more(qr/the sink is still away/);
+
+	$kafka->node(1)->pause;
+	$away->();
+	$still->();
+	$kafka->node(1)->resume;
+});
+
+# Each of them may lose the lease of a message.
+survives('lives', sub { kill_often($relay, 30) }, 30);
 
 $relay->signal('TERM');
 is($relay->wait_end, 0, 'the relay ends');

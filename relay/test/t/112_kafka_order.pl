@@ -1,25 +1,28 @@
-# A relay and three nodes of Kafka: one of them dies, all of them die, and order holds.
+# A relay and three nodes of Kafka: one of them dies, two die, all of them die, and order holds.
 #
 # Proves, after each fault under load, that every committed message was accepted as often as the ledger says, and at least once, and that
-# for each key of an ordered queue no consumer sees k + 1 before k for the first time: the leader of a partition is killed and comes back; all
-# nodes are killed and come back; the relay itself is killed.
+# for each key of an ordered queue no consumer sees k + 1 before k for the first time: the leader of a partition is killed and comes back; two
+# nodes are, without which nothing is accepted (min.insync.replicas is 2); all nodes are killed and come back; the relay itself is killed.
 use strict;
 use warnings;
 
 use BrokerTest;
 use OutboxTest;
 use PostgreSQL::Test::Cluster;
+use RelayLoad;
 use RelayTest;
 use Test::More;
 
 skip_without_kafka();
+seed();
 
 my $node = new_node('main', preload => 1, conf => "outbox.notify_gather = '1ms'");
 my $kafka = start_kafka(nodes => 3);
 my $brokers = $kafka->bootstrap;
 
 $kafka->create_topic('all', partitions => 4, replication => 3);
-$node->safe_psql('postgres', q{SELECT outbox.create_queue('ordered', ordering => 'fifo', backoff_base => '100 ms', backoff_cap => '1 s', payload_kind => 'any')});
+$node->safe_psql('postgres', q{SELECT outbox.create_queue('ordered', ordering => 'fifo', backoff_base => '100 ms', backoff_cap => '1 s', payload_kind => 'any',
+	repair_delay => '0', max_attempts => 1000)});
 make_producer($node);
 my $config = relay_config($node, qq{
 [sink.kafka]
@@ -80,14 +83,28 @@ survives('one', sub {
 	$kafka->node($leader)->start;
 });
 
-survives('relay', sub {
-	foreach (1 .. 3)
-	{
-		$relay->kill9;
-		$relay->start;
-		wait_until_delivered($node, 'relay', 50);
-	}
+# How many attempts that were claimed since then ended so.
+sub attempts_since
+{
+	my ($since, $name, $state) = @_;
+
+	return $node->safe_psql('postgres', qq{SELECT count(*) FROM outbox.attempts a JOIN outbox.messages USING (outbox_id)
+		WHERE event_type = '$name' AND state = '$state' AND claimed_at > '$since'});
+}
+
+survives('two', sub {
+	my $leader = $kafka->leader('all', 0);
+
+	$kafka->node($_)->kill9 foreach $leader, $leader % 3 + 1;
+	my $died = server_time($node);
+	wait_for(sub { attempts_since($died, 'two', 'RETRYABLE') >= 20 }, 'two tries of each key');
+	is(attempts_since($died, 'two', 'DISPATCHED'), 0, 'two nodes of three are dead: nothing is accepted');
+	note($node->safe_psql('postgres', "SELECT error_code, count(*), max(attempt_no) FROM outbox.attempts WHERE claimed_at > '$died' GROUP BY 1"));
+	$kafka->start;
 });
+
+reload($relay, $config =~ s/"3s"/"1s"/r);
+survives('relay', sub { kill_often($relay, 10) });
 
 survives('every', sub {
 	my $before = () = $relay->log =~ /the sink is away/g;

@@ -1,8 +1,8 @@
-# The relay with a real RabbitMQ whose disk is full, or that dies under load.
+# The relay with a real RabbitMQ whose disk is full, or that dies under load; and a relay that dies thirty times.
 #
 # Proves: while the disk is full nothing is handed over, and no message is lost by it; after kill -9 of the broker and an outage
-# of more than every lease all messages are there, each as often as the ledger says, and none of them is a dead letter; no consumer of an
-# ordered queue sees k after k + 1 for the first time.
+# of more than every lease, and after kill -9 of the relay at random moments, all messages are there, each as often as the ledger says, and none
+# of them is a dead letter; no consumer of an ordered queue sees k after k + 1 for the first time.
 use strict;
 use warnings;
 
@@ -14,7 +14,9 @@ use RelayLoad;
 use RelayTest;
 use Test::More;
 
-my ($node, $rabbitmq, $proxy, $relay) = start_rabbitmq_load(qw(full kill));
+my ($node, $rabbitmq, $proxy, $relay) = start_rabbitmq_load(qw(full kill lives));
+
+seed();
 
 # ---------------------------------------------------------------- a full disk
 
@@ -45,9 +47,18 @@ wait_progress($node, 'kill', 50);
 stop_load($node);
 in_order($node, 'kill -9 of the broker', 'kill', delivered('kill', 'kill -9 of the broker'));
 
+# ---------------------------------------------------------------- the relay dies, at any moment
+
+start_load($node, 'lives');
+kill_often($relay, 30);
+wait_progress($node, 'lives', 50);
+stop_load($node);
+in_order($node, 'thirty lives of the relay', 'lives', delivered('lives', 'thirty lives of the relay'));
+cmp_ok(sql(q{SELECT count(*) FROM outbox.attempts JOIN outbox.messages USING (outbox_id) WHERE event_type = 'lives' AND state = 'ZOMBIE_REQUEUE'}), '>', 10, '... leases were lost by it');
+
 # ---------------------------------------------------------------- in the end
 
-cmp_ok(sql(q{SELECT max(attempt_no) FROM outbox.attempts}), '<', 10, 'nothing of this costs many attempts');
+cmp_ok(sql(q{SELECT max(attempt_no) FROM outbox.attempts JOIN outbox.messages USING (outbox_id) WHERE event_type <> 'lives'}), '<', 10, 'nothing of this costs many attempts');
 $relay->signal('TERM');
 is($relay->wait_end, 0, 'TERM: exit status 0');
 is(sql(q{SELECT count(*) FROM outbox.dead}), '0', 'no dead letters');

@@ -1,9 +1,9 @@
-# The relay with a real NATS server that dies, is away, hangs, or has its connections cut, under load.
+# The relay with a real NATS server that dies, is away, hangs, or has its connections cut, under load; and a relay that dies thirty times.
 #
 # Proves: after kill -9 of the server and an outage of more than every lease, connections that end in the middle of a frame, acknowledgements that
-# are lost, and a server that accepts connections and never answers, all messages are there, each as often as the ledger says, and
-# none of them is a dead letter; no consumer of an ordered queue sees k after k + 1 for the first time; what the relay sends again under the same
-# Nats-Msg-Id is stored once, and with a shorter memory of the stream as often as it arrives.
+# are lost, a server that accepts connections and never answers, and kill -9 of the relay at random moments, all messages are there, each as often as
+# the ledger says, and none of them is a dead letter; no consumer of an ordered queue sees k after k + 1 for the first time; what the relay
+# sends again under the same Nats-Msg-Id is stored once, and with a shorter memory of the stream as often as it arrives.
 use strict;
 use warnings;
 
@@ -23,7 +23,7 @@ sub wait_sql { my ($sql, $what) = @_; return wait_for(sub { sql($sql) eq 't' }, 
 
 seed();
 load_queues($node);
-$nats->stream($_, subjects => ["events.$_"]) foreach qw(kill cut hang);
+$nats->stream($_, subjects => ["events.$_"]) foreach qw(kill cut hang lives);
 # It remembers nothing, so that one sees what came twice.
 $nats->stream('mute', subjects => ['events.mute'], duplicate_window => 100_000_000);
 
@@ -117,9 +117,18 @@ foreach my $type (qw(hang mute))
 }
 cmp_ok(sql(q{SELECT count(*) FROM outbox.attempts WHERE reference LIKE 'hang/% duplicate'}), '>', 0, '... the ledger says of which a stream had them already');
 
+# ---------------------------------------------------------------- the relay dies, at any moment
+
+start_load($node, 'lives');
+kill_often($relay, 30);
+wait_progress($node, 'lives', 50);
+stop_load($node);
+stored_once('lives', delivered('lives', 'thirty lives of the relay'));
+cmp_ok(sql(q{SELECT count(*) FROM outbox.attempts JOIN outbox.messages USING (outbox_id) WHERE event_type = 'lives' AND state = 'ZOMBIE_REQUEUE'}), '>', 10, '... leases were lost by it');
+
 # ---------------------------------------------------------------- in the end
 
-cmp_ok(sql(q{SELECT max(attempt_no) FROM outbox.attempts}), '<', 10, 'nothing of this costs many attempts');
+cmp_ok(sql(q{SELECT max(attempt_no) FROM outbox.attempts JOIN outbox.messages USING (outbox_id) WHERE event_type <> 'lives'}), '<', 10, 'nothing of this costs many attempts');
 $relay->signal('TERM');
 is($relay->wait_end, 0, 'TERM: exit status 0');
 is(sql(q{SELECT count(*) FROM outbox.dead}), '0', 'no dead letters');
