@@ -8,7 +8,7 @@
 #                           ROUNDS=1 repeat a round that failed
 #   make history-mutants    shows that it notices what breaks the extension
 #   make installcheck       regression and isolation tests on a running, installed server, without
-#                           those of the contracts
+#                           those of the contracts and of the extensions beside it
 #   make relay              builds relay/outbox-relay; make install-relay installs it (PREFIX)
 #   make pictures           docs/*.svg from docs/*.dot, by Graphviz
 #   PG_CONFIG=...           chooses the server
@@ -43,9 +43,9 @@ else
 here    := $(dir $(firstword $(MAKEFILE_LIST)))
 sources := $(sort $(patsubst $(here)%,%,$(wildcard $(here)src/*.cpp $(here)src/*/*.cpp)))
 OBJS     = $(sources:.cpp=.o)
-# outbox, and the contracts over it, which are SQL only.
-EXTENSION = outbox $(sort $(patsubst $(here)%.control,%,$(wildcard $(here)contracts/*/*.control)))
-DATA      = $(sort $(patsubst $(here)%,%,$(wildcard $(here)sql/*.sql $(here)contracts/*/sql/*.sql)))
+# outbox; the contracts over it, which are SQL only; and the extensions beside it, whose C++ is in src.
+EXTENSION = outbox $(sort $(patsubst $(here)%.control,%,$(wildcard $(here)contracts/*/*.control $(here)extensions/*/*.control)))
+DATA      = $(sort $(patsubst $(here)%,%,$(wildcard $(here)sql/*.sql $(here)contracts/*/sql/*.sql $(here)extensions/*/sql/*.sql)))
 
 # No bitcode: JIT inlining has nothing to gain from this module.
 override with_llvm = no

@@ -29,7 +29,7 @@ is_deeply([ grep { !$listed{$_} } sort keys %exported ], [], 'nothing outside ex
 is_deeply([ grep { !$exported{$_} } sort keys %listed ], [], 'everything in exports.txt is exported');
 
 my %entry;
-foreach my $script (glob 'sql/*.sql contracts/*/sql/*.sql')
+foreach my $script (glob 'sql/*.sql contracts/*/sql/*.sql extensions/*/sql/*.sql')
 {
 	my @symbols = slurp($script) =~ /'(?:MODULE_PATHNAME|\$libdir\/outbox)'\s*,\s*'(\w+)'/g;
 	$entry{$_} = 1 foreach @symbols;

@@ -57,14 +57,14 @@ like($meta->{release_status} // 'stable', qr/\A(?:stable|testing|unstable)\z/, '
 is_deeply([ grep { length > 255 || $_ !~ $text } @{ $meta->{tags} // [] } ], [], 'tags are short strings');
 
 is(ref $meta->{provides}, 'HASH', 'provides is an object');
-is_deeply([ sort keys %{ $meta->{provides} } ], [ sort map { m{([^/]+)\.control\z} } glob '*.control contracts/*/*.control' ],
+is_deeply([ sort keys %{ $meta->{provides} } ], [ sort map { m{([^/]+)\.control\z} } glob '*.control contracts/*/*.control extensions/*/*.control' ],
 	'provides each extension that has a control file, and no other');
 ok($meta->{provides}{ $meta->{name} }, 'among them the one that names the distribution');
 foreach my $name (sort keys %{ $meta->{provides} })
 {
 	my $part = $meta->{provides}{$name};
 	like($part->{version}, $version, "$name: version");
-	my ($folder) = map { s{[^/]+\z}{}r } grep { -e } "$name.control", glob "contracts/*/$name.control";
+	my ($folder) = map { s{[^/]+\z}{}r } grep { -e } "$name.control", glob "contracts/*/$name.control extensions/*/$name.control";
 	my ($default) = slurp("$folder$name.control") =~ /^\s*default_version\s*=\s*'([^']*)'/m;
 	is($part->{version}, $default, "$name: version is the control file's default_version");
 	is($part->{file}, "${folder}sql/$name--$default.sql", "$name: file is the install script");
@@ -103,7 +103,7 @@ is(join(' ', map { substr $_, 2, 3 } @reports), join(' ', map { sprintf 'B%02d',
 my @missing;
 foreach my $report (@reports)
 {
-	my @named = $report =~ /`((?:test|bench|contracts)\/[^`]+)`/g;
+	my @named = $report =~ /`((?:test|bench|contracts|extensions)\/[^`]+)`/g;
 	my %checks;
 
 	push @missing, "$report names no test" unless grep { m{^test|/test/} } @named;
@@ -126,7 +126,7 @@ my ($promised) = slurp('docs/guarantees.md') =~ /^## What is promised\n(.+?)^## 
 my @promises = split /\n\n+/, $promised =~ s/\A\n+|\n+\z//gr;
 cmp_ok(scalar(@promises), '>', 10, 'guarantees.md: there are promises');
 is_deeply([ grep { !/^\*\*.+^Tests: `test\//ms } @promises ], [], '... each names the tests that prove it');
-is_deeply([ grep { !-e } slurp('docs/guarantees.md') =~ /`((?:contracts|test|relay\/test|demo)\/[^`]+)`/g ], [], '... which are there');
+is_deeply([ grep { !-e } slurp('docs/guarantees.md') =~ /`((?:contracts|extensions|test|relay\/test|demo)\/[^`]+)`/g ], [], '... which are there');
 my ($relayed) = slurp('docs/guarantees.md') =~ /^## The relay\n(.+?)^## /ms;
 is_deeply([ grep { /^\*\*/ && !/^Tests: `/m } split /\n\n+/, $relayed ], [], '... those of the relay too');
 
@@ -168,7 +168,7 @@ is_deeply(\@broken, [], 'links in the documentation lead somewhere');
 
 # Words that PostgreSQL's manual does without; see docs/contributing.md.
 my %prose = map { $_ => slurp($_) =~ s/^```.*?^```$|`[^`\n]*`//msgr } @pages;
-$prose{$_} = join '', slurp($_) =~ /^COMMENT ON .+?;\n/msg foreach glob 'sql/*.sql contracts/*/sql/*.sql';
+$prose{$_} = join '', slurp($_) =~ /^COMMENT ON .+?;\n/msg foreach glob 'sql/*.sql contracts/*/sql/*.sql extensions/*/sql/*.sql';
 $prose{$_} = join "\n", slurp($_) =~ m{//(.+)}g foreach glob '{src,relay/src}/{*.cpp,*/*.cpp,*/*.h}';
 my @words = map { my $file = $_; map { "$file: $_" } $prose{$file} =~ /(.{0,30}\b(?:nobody|somebody|whoever|anew|likewise)\b)/gi } sort keys %prose;
 is_deeply(\@words, [], 'documentation and comments use plain words');
@@ -227,7 +227,7 @@ sub architecture
 	return %include;
 }
 
-my %include = architecture('src', 50, [qw(core)], [qw(server)], [qw(rows)], [qw(commit)], [qw(message upkeep)], [qw(verbs)], [qw(process)]);
+my %include = architecture('src', 50, [qw(core)], [qw(server)], [qw(rows)], [qw(commit)], [qw(message upkeep inbox)], [qw(verbs)], [qw(process)]);
 architecture('relay/src', 20, [qw(core)], [qw(toml seen db)], [qw(sinks)], [qw(config)], [qw(flow)]);
 
 # A name says what a function does: it stands for one.

@@ -192,16 +192,30 @@ survey_columns(Survey *survey)
 
 // ---- CHECKs
 
-// The place in the shape of the one that has this condition, or -1.
+bool
+is_own_check(const Survey *survey, const OwnCheck &own, const char *name, Node *condition)
+{
+	if (own.condition == nullptr)
+		return strcmp(name, psprintf("%s_%s", RelationGetRelationName(survey->rel), own.name)) == 0;
+	return ::equal(stored_form(survey->rel, own.condition), condition);
+}
+
+// Its place in the shape, or -1.
 int
-own_check(const Survey *survey, Node *condition)
+own_check(const Survey *survey, const char *name, Node *condition)
 {
 	const OwnCheck *checks = survey->shape.checks;
 
 	for (int i = 0; checks[i].name != nullptr; i++)
-		if (::equal(stored_form(survey->rel, checks[i].condition), condition))
+		if (is_own_check(survey, checks[i], name, condition))
 			return i;
 	return -1;
+}
+
+const char *
+definition(const OwnCheck &own)
+{
+	return own.condition != nullptr ? psprintf(" CHECK (%s)", own.condition) : "";
 }
 
 void
@@ -214,7 +228,7 @@ survey_checks(Survey *survey)
 	{
 		const ConstrCheck *check = &constr->check[i];
 		Node *condition = static_cast<Node *>(stringToNode(check->ccbin));
-		int own = own_check(survey, condition);
+		int own = own_check(survey, check->ccname, condition);
 		const char *code = own < 0 ? users_code(condition) : nullptr;
 
 		if (own >= 0)
@@ -227,8 +241,8 @@ survey_checks(Survey *survey)
 	for (int i = 0; survey->shape.checks[i].name != nullptr; i++)
 		if ((found & uint32{1} << i) == 0)
 			add_problem(&survey->problems, 0,
-						psprintf("has no valid constraint %s CHECK (%s)", survey->shape.checks[i].name,
-								 survey->shape.checks[i].condition),
+						psprintf("has no valid constraint %s%s", survey->shape.checks[i].name,
+								 definition(survey->shape.checks[i])),
 						nullptr, nullptr);
 }
 
@@ -433,12 +447,13 @@ void
 add_missing_index(Survey *survey, int which)
 {
 	const OwnIndex &own = survey->shape.indexes[which];
+	const char *schema = get_namespace_name(RelationGetNamespace(survey->rel));
 	const char *table = RelationGetRelationName(survey->rel);
 	const char *name = psprintf("%s_%s", table, own.name);
-	const char *make =
-		which == primary_key
-			? psprintf("ALTER TABLE outbox.%s ADD CONSTRAINT %s PRIMARY KEY %s;", table, name, definition(own))
-			: psprintf("CREATE %sINDEX %s ON outbox.%s %s;", own.unique ? "UNIQUE " : "", name, table, definition(own));
+	const char *make = which == primary_key ? psprintf("ALTER TABLE %s.%s ADD CONSTRAINT %s PRIMARY KEY %s;", schema,
+													   table, name, definition(own))
+											: psprintf("CREATE %sINDEX %s ON %s.%s %s;", own.unique ? "UNIQUE " : "",
+													   name, schema, table, definition(own));
 
 	// First in the list: what was made in its place may be a problem, too.
 	survey->problems = lcons(problem(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -521,7 +536,8 @@ raise_first(const List *problems, Relation rel, bool writing)
 		others = true;
 		if (writing || problem->sqlstate != ERRCODE_FEATURE_NOT_SUPPORTED)
 			ereport(ERROR, (errcode(problem->sqlstate),
-							errmsg("table outbox.%s %s", RelationGetRelationName(rel), problem->what),
+							errmsg("table %s.%s %s", get_namespace_name(RelationGetNamespace(rel)),
+								   RelationGetRelationName(rel), problem->what),
 							problem->detail != nullptr ? errdetail("%s", problem->detail) : 0,
 							problem->hint != nullptr ? errhint("%s", problem->hint) : 0));
 	}

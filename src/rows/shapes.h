@@ -160,7 +160,8 @@ struct Column {
 
 struct OwnCheck {
 	const char *name;
-	const char *condition;
+	const char
+		*condition; // nullptr: that of each table is another, and its name is the table's, an underscore and this
 };
 
 // A B-tree, whose name is the table's, an underscore and this.

@@ -38,6 +38,7 @@ extern "C" {
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
+#include "commands/sequence.h"
 #include "commands/tablespace.h"
 #include "commands/trigger.h"
 #include "common/sha2.h"

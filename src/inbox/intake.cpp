@@ -1,0 +1,384 @@
+// See intake.h.
+
+#include "inbox/intake.h"
+
+#include "server/args.h"
+#include "server/spi.h"
+
+namespace outbox {
+
+// In the order of the install script, which puts what is narrow first.
+const Shape events_shape = {
+	"events",
+	{{"consumed_at", TIMESTAMPTZOID, Column::not_null},
+	 {"event_id", UUIDOID, Column::not_null},
+	 {"processing_duration_ms", INT4OID},
+	 {"schema_version", INT4OID},
+	 {"consumer", TEXTOID, Column::not_null},
+	 {"source", TEXTOID, Column::not_null},
+	 {"event_type", TEXTOID, Column::not_null},
+	 {"payload", JSONBOID}},
+	{{"pkey", true, {"event_id"}, nullptr}},
+	{{"consumer", nullptr}},
+	{},
+};
+
+namespace {
+
+constexpr int longest_consumer = 63;
+namespace partitions_col {
+enum { consumer = 1, number, begins, consumer_id };
+}
+namespace failures_col {
+enum { consumer = 1, event_id, failures, dead_at };
+}
+
+Oid
+inbox_relation(const char *name)
+{
+	return get_relname_relid(name, get_namespace_oid("inbox", false));
+}
+
+Relation
+open_table_of_inbox(const char *name)
+{
+	Oid oid = inbox_relation(name);
+
+	if (!OidIsValid(oid))
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation inbox.%s is missing", name)));
+	expect_no_pins();
+	return table_open(oid, AccessShareLock);
+}
+
+void
+open_register(Register *reg, Relation rel, int nkeys)
+{
+	Oid primary = primary_key_index(rel);
+
+	if (!OidIsValid(primary))
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("table inbox.%s has no primary key", RelationGetRelationName(rel))));
+	reg->rel = rel;
+	reg->index = index_open(primary, AccessShareLock);
+	begin_probe(&reg->probe, reg->rel, reg->index, nkeys);
+}
+
+void
+close_register(Register *reg)
+{
+	if (reg->rel == nullptr)
+		return;
+	end_probe(&reg->probe);
+	index_close(reg->index, AccessShareLock);
+	table_close(reg->rel, AccessShareLock);
+}
+
+void
+open_failures(Intake *intake)
+{
+	Relation rel = open_table_of_inbox("failures");
+
+	if (RelationGetNumberOfBlocks(rel) > 0)
+		open_register(&intake->failures, rel, 2);
+	else
+		table_close(rel, AccessShareLock);
+}
+
+void
+close_shelf(Shelf *shelf)
+{
+	bool writes = shelf->table->access != reads;
+
+	end_probe(&shelf->probe);
+	close_table(shelf->table);
+	if (writes)
+		return;
+	// What was only looked into may be dropped.
+	UnlockRelationOid(shelf->index, AccessShareLock);
+	UnlockRelationOid(shelf->heap, AccessShareLock);
+}
+
+void
+close_shelves(Intake *intake)
+{
+	ListCell *cell;
+
+	foreach (cell, intake->shelves)
+		close_shelf(static_cast<Shelf *>(lfirst(cell)));
+	intake->shelves = NIL;
+}
+
+int32
+number_at(TupleTableSlot *row, int column)
+{
+	bool isnull;
+
+	return DatumGetInt32(slot_getattr(row, column, &isnull));
+}
+
+bool
+is_own_row(TupleTableSlot *row)
+{
+	HeapTuple tuple = ExecFetchSlotHeapTuple(row, false, nullptr);
+
+	return TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
+}
+
+// The partitions of a consumer, newest first.
+struct Listed {
+	List *numbers;
+	List *own;             // made by this transaction
+	TransactionId opening; // makes others
+	TransactionId closing; // drops some
+};
+
+void
+list_row(Intake *intake, Listed *listed)
+{
+	Probe *probe = &intake->partitions.probe;
+	int32 number = number_at(probe->slot, partitions_col::number);
+
+	if (TransactionIdIsValid(probe->inserter()))
+		listed->opening = probe->inserter();
+	else if (TransactionIdIsValid(probe->changer()))
+		listed->closing = probe->changer();
+	else if (is_own_row(probe->slot))
+		listed->own = lappend_int(listed->own, number);
+	else
+		listed->numbers = lappend_int(listed->numbers, number);
+	intake->consumer_id = number_at(probe->slot, partitions_col::consumer_id);
+}
+
+Listed
+list_partitions(Intake *intake)
+{
+	Register *reg = &intake->partitions;
+	Listed listed = {};
+	ScanKeyData key;
+
+	key_equals(&key, reg->index, 1, F_TEXTEQ, PointerGetDatum(intake->consumer));
+	start_probe(&reg->probe, &key, 1);
+	while (next_row(&reg->probe, BackwardScanDirection))
+		list_row(intake, &listed);
+	rest_probe(&reg->probe);
+	return listed;
+}
+
+// An older partition that is settled decides: what is made or was made by ourselves waits for its commit.
+Obstacle
+judge_partitions(const Listed *listed, List **numbers)
+{
+	*numbers = listed->numbers != NIL ? listed->numbers : listed->own;
+	if (TransactionIdIsValid(listed->closing))
+		return {false, listed->closing};
+	if (*numbers == NIL)
+		return {!TransactionIdIsValid(listed->opening), listed->opening};
+	return {};
+}
+
+bool
+are_open(const List *shelves, const List *numbers)
+{
+	ListCell *shelf;
+	ListCell *number;
+
+	if (list_length(shelves) != list_length(numbers))
+		return false;
+	forboth (shelf, shelves, number, numbers)
+		if (static_cast<Shelf *>(lfirst(shelf))->number != lfirst_int(number))
+			return false;
+	return true;
+}
+
+// nullptr when it is gone.
+Shelf *
+open_shelf(Intake *intake, int32 number, int access)
+{
+	Oid oid = inbox_relation(psprintf("events_%d", number));
+	Relation rel =
+		OidIsValid(oid) ? try_table_open(oid, access == reads ? AccessShareLock : RowExclusiveLock) : nullptr;
+	Shelf *shelf;
+	Relation index;
+
+	if (rel == nullptr)
+		return nullptr;
+	shelf = static_cast<Shelf *>(palloc0(sizeof(Shelf)));
+	shelf->number = number;
+	shelf->table = wrap_table(events_shape, rel, access, intake->estate);
+	index = primary_index(shelf->table);
+	shelf->heap = RelationGetRelid(rel);
+	shelf->index = RelationGetRelid(index);
+	begin_probe(&shelf->probe, shelf->table, index, 1);
+	return shelf;
+}
+
+bool
+open_all(Intake *intake, const List *numbers)
+{
+	ListCell *cell;
+
+	close_shelves(intake);
+	expect_no_pins();
+	foreach (cell, numbers)
+	{
+		bool only_read = intake->shelves != NIL && intake->access == inserts;
+		Shelf *shelf = open_shelf(intake, lfirst_int(cell), only_read ? reads : intake->access);
+
+		if (shelf == nullptr)
+			return false;
+		intake->shelves = lappend(intake->shelves, shelf);
+	}
+	return true;
+}
+
+[[noreturn]] void
+partition_is_missing(const Intake *intake)
+{
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg("a partition of consumer \"%s\" is missing", shown(intake->consumer)),
+					errdetail("inbox.partitions lists a table that does not exist."),
+					errhint("Use inbox.check() to find it.")));
+}
+
+void
+make_consumer(Intake *intake)
+{
+	Oid types[] = {TEXTOID};
+	Datum values[] = {PointerGetDatum(intake->consumer)};
+
+	// After that there is one, with a partition, or there will never be.
+	if (intake->made)
+		partition_is_missing(intake);
+	intake->made = true;
+	SPI_connect();
+	SPI_execute_with_args("SELECT inbox.make_consumer($1)", 1, types, values, nullptr, false, 0);
+	SPI_finish();
+}
+
+} // namespace
+
+const text *
+consumer_argument(FunctionCallInfo fcinfo, int arg)
+{
+	const text *consumer = required_nonempty_text(fcinfo, arg, "consumer");
+
+	if (VARSIZE_ANY_EXHDR(consumer) > longest_consumer)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("consumer is too long: \"%s\"", shown(consumer)),
+				 errdetail("A name has at most %d bytes.", longest_consumer)));
+	return consumer;
+}
+
+void
+begin_intake(Intake *intake, const char *function, const text *consumer, int access)
+{
+	PreventCommandIfReadOnly(function);
+	PreventCommandIfParallelMode(function);
+	PreventCommandDuringRecovery(function);
+	memset(intake, 0, sizeof(*intake));
+	intake->estate = CreateExecutorState();
+	intake->now = GetCurrentTimestamp();
+	intake->consumer = consumer;
+	intake->access = access;
+	GetUserIdAndSecContext(&intake->caller, &intake->caller_context);
+	open_register(&intake->partitions, open_table_of_inbox("partitions"), 1);
+	SetUserIdAndSecContext(intake->partitions.rel->rd_rel->relowner,
+						   intake->caller_context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
+	open_failures(intake);
+}
+
+void
+end_intake(Intake *intake)
+{
+	close_shelves(intake);
+	close_register(&intake->failures);
+	close_register(&intake->partitions);
+	FreeExecutorState(intake->estate);
+	SetUserIdAndSecContext(intake->caller, intake->caller_context);
+	CommandCounterIncrement();
+}
+
+uint64
+event_hash(const Intake *intake, const core::Uuid &id)
+{
+	const text *consumer = intake->consumer;
+	uint64 seed = hash_bytes_extended(reinterpret_cast<const unsigned char *>(VARDATA_ANY(consumer)),
+									  static_cast<int>(VARSIZE_ANY_EXHDR(consumer)), 0);
+
+	return hash_bytes_extended(id.bytes, sizeof(id.bytes), seed);
+}
+
+void
+lock_event(const Intake *intake, uint64 hash, KeyLock *held)
+{
+	unsigned char bytes[sizeof(hash)];
+
+	memcpy(bytes, &hash, sizeof(hash));
+	lock_key(held, intake->partitions.rel, bytes, sizeof(bytes));
+}
+
+Obstacle
+open_shelves(Intake *intake)
+{
+	for (int i = 0; i < 2; i++)
+	{
+		Listed listed = list_partitions(intake);
+		List *numbers;
+		Obstacle obstacle = judge_partitions(&listed, &numbers);
+
+		if (obstacle || are_open(intake->shelves, numbers) || open_all(intake, numbers))
+			return obstacle;
+		// It was dropped after we had read the list.
+		AcceptInvalidationMessages();
+	}
+	partition_is_missing(intake);
+}
+
+Shelf *
+find_event(Intake *intake, const core::Uuid &id)
+{
+	ListCell *cell;
+
+	foreach (cell, intake->shelves)
+	{
+		Shelf *shelf = static_cast<Shelf *>(lfirst(cell));
+
+		start_id_probe(&shelf->probe, id);
+		if (next_row(&shelf->probe))
+			return shelf;
+		rest_probe(&shelf->probe);
+	}
+	return nullptr;
+}
+
+bool
+has_failed(Intake *intake, const core::Uuid &id, bool *dead)
+{
+	Register *reg = &intake->failures;
+	ScanKeyData keys[2];
+	bool found;
+
+	*dead = false;
+	if (reg->rel == nullptr)
+		return false;
+	key_equals(&keys[0], reg->index, 1, F_TEXTEQ, PointerGetDatum(intake->consumer));
+	key_equals(&keys[1], reg->index, 2, F_UUID_EQ, in_place(id));
+	start_probe(&reg->probe, keys, 2);
+	found = next_settled(&reg->probe, ForwardScanDirection);
+	*dead = found && !slot_attisnull(reg->probe.slot, failures_col::dead_at);
+	rest_probe(&reg->probe);
+	return found;
+}
+
+void
+overcome(Intake *intake, const Obstacle &obstacle)
+{
+	close_shelves(intake);
+	expect_no_pins();
+	if (obstacle.unknown)
+		make_consumer(intake);
+	else
+		XactLockTableWait(obstacle.unsettled, nullptr, nullptr, XLTW_None);
+}
+
+} // namespace outbox

@@ -1,0 +1,278 @@
+// inbox.receive() and inbox.receive_batch(): whether an event is new to its consumer.
+//
+// Guarantees: of any number of transactions that receive an event, one is told that it is new and commits. A
+// second one waits for the end of the first, open or prepared; if that rolls back, it is told that the event is
+// new. An event that was put aside (inbox.failed) is not new. A batch has the outcome of its events one by one.
+//
+// Shape: events are received in the order of a hash of their keys, so batches do not deadlock each other. Some are
+// locked, looked up and inserted together; while a transaction is waited for, no key is locked, and every event
+// before the one in its hands has been inserted.
+
+#include <algorithm>
+
+#include "inbox/intake.h"
+#include "server/args.h"
+#include "server/boundary.h"
+#include "server/spi.h"
+#include "server/stop_point.h"
+
+namespace outbox {
+
+namespace {
+
+// Few enough for the shared lock table, many enough for one insertion to serve them.
+constexpr int most_at_a_time = 16;
+
+struct Event {
+	core::Uuid id;
+	uint64 hash;
+	const text *source;
+	const text *type;
+	Datum payload; // 0 = none
+	bool has_version;
+	int32 version;
+	bool fresh;  // out
+	bool failed; // out: it did so before
+};
+
+void
+fill_event(const Intake *intake, const Table *table, TupleTableSlot *row, const Event *event)
+{
+	set(table, row, events_col::consumed_at, TimestampTzGetDatum(intake->now));
+	set(table, row, events_col::event_id, in_place(event->id));
+	set_text(table, row, events_col::consumer, intake->consumer);
+	set_text(table, row, events_col::source, event->source);
+	set_text(table, row, events_col::event_type, event->type);
+	if (event->payload != 0)
+		set(table, row, events_col::payload, event->payload);
+	if (event->has_version)
+		set(table, row, events_col::schema_version, Int32GetDatum(event->version));
+}
+
+// Those of the first events that are new, into the newest partition.
+void
+write_events(Intake *intake, Event *const *events, int count)
+{
+	Event *fresh[most_at_a_time];
+	Table *newest;
+	int n = 0;
+
+	for (int i = 0; i < count; i++)
+		if (events[i]->fresh)
+			fresh[n++] = events[i];
+	if (n == 0)
+		return;
+	newest = static_cast<Shelf *>(linitial(intake->shelves))->table;
+	write_rows(
+		fresh, n, [&](const Event *) { return newest; },
+		[&](const Table *table, TupleTableSlot *row, const Event *event) { fill_event(intake, table, row, event); });
+}
+
+Obstacle
+look_up_event(Intake *intake, Event *event)
+{
+	TransactionId inserter;
+	Shelf *shelf;
+	bool dead;
+
+	event->failed = has_failed(intake, event->id, &dead);
+	shelf = find_event(intake, event->id);
+	event->fresh = shelf == nullptr && !dead;
+	if (shelf == nullptr)
+		return {};
+	inserter = shelf->probe.inserter();
+	rest_probe(&shelf->probe);
+	return {false, inserter};
+}
+
+// The first of the events, as many as nothing stands in the way of. How many these were.
+int
+receive_some(Intake *intake, Event *const *events, int count, Obstacle *obstacle)
+{
+	KeyLock held[most_at_a_time];
+	int n = 0;
+
+	for (int i = 0; i < count; i++)
+		lock_event(intake, events[i]->hash, &held[i]);
+	*obstacle = open_shelves(intake);
+	OUTBOX_STOP_POINT("inbox_looks");
+	while (!*obstacle && n < count)
+	{
+		*obstacle = look_up_event(intake, events[n]);
+		n += *obstacle ? 0 : 1;
+	}
+	if (n > 0)
+		write_events(intake, events, n);
+	for (int i = 0; i < count; i++)
+		unlock_key(&held[i]);
+	return n;
+}
+
+// They succeed now.
+void
+forget_failures(const Intake *intake, const Event *const *events, int count)
+{
+	Oid types[] = {TEXTOID, UUIDOID};
+
+	for (int i = 0; i < count; i++)
+	{
+		Datum values[] = {PointerGetDatum(intake->consumer), in_place(events[i]->id)};
+
+		if (!events[i]->fresh || !events[i]->failed)
+			continue;
+		SPI_connect();
+		SPI_execute_with_args("DELETE FROM inbox.failures WHERE consumer = $1 AND event_id = $2", 2, types, values,
+							  nullptr, false, 0);
+		SPI_finish();
+	}
+}
+
+// By a sequence: it waits for no transaction, and needs no commit.
+void
+count_duplicates(const Intake *intake, int64 count)
+{
+	Oid sequence = get_relname_relid(psprintf("duplicates_%d", intake->consumer_id), get_namespace_oid("inbox", false));
+
+	for (int64 i = 0; OidIsValid(sequence) && i < count; i++)
+		nextval_internal(sequence, false);
+}
+
+// In the order of their keys. Repeats behind the first are not new.
+int
+distinct_events(Event *events, int count, Event **distinct)
+{
+	int n = 0;
+
+	for (int i = 0; i < count; i++)
+		distinct[i] = &events[i];
+	std::sort(distinct, distinct + count, [](const Event *a, const Event *b) {
+		int order = a->hash != b->hash ? (a->hash < b->hash ? -1 : 1) : compare(a->id, b->id);
+		return order < 0 || (order == 0 && a < b);
+	});
+	for (int i = 0; i < count; i++)
+		if (i == 0 || !equal(distinct[n - 1]->id, distinct[i]->id))
+			distinct[n++] = distinct[i];
+	return n;
+}
+
+void
+receive_events(Intake *intake, Event *events, int count)
+{
+	Event **distinct = static_cast<Event **>(palloc(sizeof(Event *) * static_cast<Size>(count)));
+	int64 duplicates = count;
+	int n;
+
+	for (int i = 0; i < count; i++)
+		events[i].hash = event_hash(intake, events[i].id);
+	n = distinct_events(events, count, distinct);
+	for (int done = 0; done < n;)
+	{
+		Obstacle obstacle = {};
+
+		CHECK_FOR_INTERRUPTS();
+		done += receive_some(intake, distinct + done, Min(n - done, most_at_a_time), &obstacle);
+		if (obstacle)
+			overcome(intake, obstacle);
+	}
+	for (int i = 0; i < count; i++)
+		duplicates -= events[i].fresh ? 1 : 0;
+	forget_failures(intake, distinct, n);
+	count_duplicates(intake, duplicates);
+}
+
+void
+check_version(const Event *event)
+{
+	if (event->has_version)
+		check_at_least(event->version, 1, "schema_version");
+}
+
+text *
+element_text(const ArrayArg *array, int i, const char *name)
+{
+	text *value = array->is_null(i) ? nullptr : DatumGetTextPP(array->items[i]);
+
+	if (value == nullptr || VARSIZE_ANY_EXHDR(value) == 0)
+		ereport(ERROR, (errcode(value == nullptr ? ERRCODE_NULL_VALUE_NOT_ALLOWED : ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("%s of event %d must not be %s", name, i + 1, value == nullptr ? "null" : "empty")));
+	return value;
+}
+
+Event *
+read_events(FunctionCallInfo fcinfo, int *count)
+{
+	ArrayArg ids = required_array(fcinfo, 1, "event_id");
+	ArrayArg sources = required_array(fcinfo, 2, "source");
+	ArrayArg types = required_array(fcinfo, 3, "event_type");
+	ArrayArg payloads = optional_array(fcinfo, 4, "payload");
+	ArrayArg versions = optional_array(fcinfo, 5, "schema_version");
+	Event *events = static_cast<Event *>(palloc0(sizeof(Event) * static_cast<Size>(Max(ids.count, 1))));
+
+	check_batch(Max(ids.count, 1), "the number of events");
+	for (int i = 0; i < ids.count; i++)
+	{
+		Event *event = &events[i];
+
+		if (ids.is_null(i))
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("event_id of event %d must not be null", i + 1)));
+		event->id = to_uuid(ids.items[i]);
+		event->source = element_text(&sources, i, "source");
+		event->type = element_text(&types, i, "event_type");
+		event->payload = payloads.is_null(i) ? 0 : payloads.items[i];
+		event->has_version = !versions.is_null(i);
+		event->version = event->has_version ? DatumGetInt32(versions.items[i]) : 0;
+		check_version(event);
+	}
+	*count = ids.count;
+	return events;
+}
+
+ArrayType *
+fresh_ids(const Event *events, int count)
+{
+	Datum *ids = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(Max(count, 1))));
+	int n = 0;
+
+	for (int i = 0; i < count; i++)
+		if (events[i].fresh)
+			ids[n++] = in_place(events[i].id);
+	return construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR);
+}
+
+} // namespace
+
+OUTBOX_FUNCTION(outbox_inbox_receive)
+{
+	const text *consumer = consumer_argument(fcinfo, 0);
+	Event event = {};
+	Intake intake;
+
+	event.id = to_uuid(required_datum(fcinfo, 1, "event_id"));
+	event.source = required_nonempty_text(fcinfo, 2, "source");
+	event.type = required_nonempty_text(fcinfo, 3, "event_type");
+	event.payload = PG_ARGISNULL(4) ? 0 : PG_GETARG_DATUM(4);
+	event.has_version = !PG_ARGISNULL(5);
+	event.version = event.has_version ? PG_GETARG_INT32(5) : 0;
+	check_version(&event);
+	begin_intake(&intake, "inbox.receive()", consumer, inserts);
+	receive_events(&intake, &event, 1);
+	end_intake(&intake);
+	PG_RETURN_BOOL(event.fresh);
+}
+
+OUTBOX_FUNCTION(outbox_inbox_receive_many)
+{
+	const text *consumer = consumer_argument(fcinfo, 0);
+	int count;
+	Event *events = read_events(fcinfo, &count);
+	Intake intake;
+
+	begin_intake(&intake, "inbox.receive_batch()", consumer, inserts);
+	if (count > 0)
+		receive_events(&intake, events, count);
+	end_intake(&intake);
+	PG_RETURN_ARRAYTYPE_P(fresh_ids(events, count));
+}
+
+} // namespace outbox
