@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 
 namespace relay {
 
@@ -89,12 +88,21 @@ rfc3339(std::chrono::sys_time<std::chrono::microseconds> time)
 	const auto day = std::chrono::floor<std::chrono::days>(time);
 	const std::chrono::year_month_day date(day);
 	const std::chrono::hh_mm_ss clock(time - day);
-	char text[64];
+	std::string text;
+	auto number = [&](int64_t value, size_t digits, char after) {
+		const std::string written = std::to_string(value);
 
-	snprintf(text, sizeof text, "%04d-%02u-%02uT%02d:%02d:%02d.%06dZ", static_cast<int>(date.year()),
-			 static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
-			 static_cast<int>(clock.hours().count()), static_cast<int>(clock.minutes().count()),
-			 static_cast<int>(clock.seconds().count()), static_cast<int>(clock.subseconds().count()));
+		text.append(digits - std::min(digits, written.size()), '0').append(written).push_back(after);
+	};
+
+	text.reserve(32);
+	number(static_cast<int>(date.year()), 4, '-');
+	number(static_cast<unsigned>(date.month()), 2, '-');
+	number(static_cast<unsigned>(date.day()), 2, 'T');
+	number(clock.hours().count(), 2, ':');
+	number(clock.minutes().count(), 2, ':');
+	number(clock.seconds().count(), 2, '.');
+	number(clock.subseconds().count(), 6, 'Z');
 	return text;
 }
 

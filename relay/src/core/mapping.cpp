@@ -145,6 +145,7 @@ constexpr std::pair<const char *, const char *> own[] = {
 	{"aggregate_id", "aggregate_id"}, {"sequence_id", "sequence_id"},
 	{"attempt", "attempt"},           {"created_at", "created_at"},
 };
+constexpr size_t usual_headers = std::size(own) + 4; // a few of the message's own
 
 Headers
 own_headers(const Route &route, Binding binding, const Delivery &delivery)
@@ -153,6 +154,7 @@ own_headers(const Route &route, Binding binding, const Delivery &delivery)
 
 	if (route.debezium)
 		return debezium_headers(delivery.message);
+	result.reserve(usual_headers);
 	for (const auto &[header, field] : own)
 		if (Text value = field_of(delivery.message, field))
 			result.emplace_back(header, std::move(*value));
@@ -217,13 +219,10 @@ reserved_names(const Route &route, Binding binding)
 
 } // namespace mapping
 
-std::variant<Delivery, Refusal>
-map(const Route &route, Binding binding, Message message)
+std::optional<Refusal>
+map(const Route &route, Binding binding, Delivery &delivery)
 try
 {
-	Delivery delivery;
-
-	delivery.message = std::move(message);
 	delivery.to = mapping::address(route, binding, delivery.message);
 	mapping::make_body(route, delivery);
 	delivery.headers = mapping::own_headers(route, binding, delivery);
@@ -231,7 +230,7 @@ try
 	for (const auto &[name, value] : delivery.headers)
 		mapping::check_header(binding, name, value);
 	mapping::check_header(binding, "content-type", delivery.content_type);
-	return delivery;
+	return {};
 }
 catch (const mapping::Failure &failure)
 {

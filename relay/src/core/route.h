@@ -10,7 +10,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 namespace relay {
@@ -57,7 +56,7 @@ private:
 // routing_key, else events. + event_type in lower case with . for _
 std::string default_topic(const Message &message);
 
-// Addresses the message and makes its body and headers.
-std::variant<Delivery, Refusal> map(const Route &route, Binding binding, Message message);
+// Addresses the message of a delivery and makes its body and headers, or says why not.
+std::optional<Refusal> map(const Route &route, Binding binding, Delivery &delivery);
 
 } // namespace relay

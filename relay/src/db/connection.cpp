@@ -113,25 +113,17 @@ Rows::float8(int row, int column) const
 	return std::bit_cast<double>(big_endian<uint64_t>(bytes(row, column)));
 }
 
-std::string
+Uuid
 Rows::uuid(int row, int column) const
 {
-	static constexpr char digits[] = "0123456789abcdef";
-	std::string result;
+	Uuid result{};
 
-	result.reserve(36);
-	for (unsigned char byte : bytes(row, column))
-	{
-		if (result.size() == 8 || result.size() == 13 || result.size() == 18 || result.size() == 23)
-			result += '-';
-		result += digits[byte >> 4];
-		result += digits[byte & 15];
-	}
+	bytes(row, column).copy(reinterpret_cast<char *>(result.data()), result.size());
 	return result;
 }
 
 std::string
-array_literal(const Parameters &elements)
+array_literal(const Texts &elements)
 {
 	std::string result = "{";
 
@@ -159,7 +151,34 @@ array_literal(const Parameters &elements)
 std::string
 array_literal(const std::vector<std::string> &elements)
 {
-	return array_literal(Parameters(elements.begin(), elements.end()));
+	return array_literal(Texts(elements.begin(), elements.end()));
+}
+
+Parameter
+uuid_array(const std::vector<Uuid> &elements)
+{
+	constexpr uint32_t uuid_type = 2950;
+	std::string result;
+	auto add = [&](uint32_t number) {
+		for (int shift = 24; shift >= 0; shift -= 8)
+			result += static_cast<char>(number >> shift);
+	};
+
+	result.reserve(20 + 20 * elements.size());
+	add(elements.empty() ? 0 : 1); // dimensions
+	add(0);                        // no NULL
+	add(uuid_type);
+	if (!elements.empty())
+	{
+		add(static_cast<uint32_t>(elements.size()));
+		add(1); // the first index
+	}
+	for (const Uuid &uuid : elements)
+	{
+		add(static_cast<uint32_t>(uuid.size()));
+		result.append(reinterpret_cast<const char *>(uuid.data()), uuid.size());
+	}
+	return Parameter::binary(std::move(result));
 }
 
 struct Connection::Attempt {
@@ -225,13 +244,17 @@ void
 Connection::send(const std::string &statement, Parameters parameters, Done done)
 {
 	std::vector<const char *> values;
+	std::vector<int> lengths, formats;
 
-	values.reserve(parameters.size());
-	for (const auto &parameter : parameters)
-		values.push_back(parameter ? parameter->c_str() : nullptr);
+	for (const auto &[value, is_binary] : parameters)
+	{
+		values.push_back(value ? value->c_str() : nullptr);
+		lengths.push_back(value ? static_cast<int>(value->size()) : 0);
+		formats.push_back(is_binary ? 1 : 0);
+	}
 	commands.push_back({std::move(done), Clock::now()});
 	if (PQsendQueryParams(connection.get(), statement.c_str(), static_cast<int>(values.size()), nullptr, values.data(),
-						  nullptr, nullptr, 1) != 1 ||
+						  lengths.data(), formats.data(), 1) != 1 ||
 		PQpipelineSync(connection.get()) != 1)
 		fail(trimmed(PQerrorMessage(connection.get())));
 	unsent = true;

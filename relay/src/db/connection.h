@@ -7,6 +7,7 @@
 #pragma once
 
 #include "core/secret.h"
+#include "core/uuid.h"
 
 #include <chrono>
 #include <deque>
@@ -39,11 +40,11 @@ public:
 	[[nodiscard]] int64_t int8(int row, int column) const;
 	[[nodiscard]] double float8(int row, int column) const;
 	[[nodiscard]] bool boolean(int row, int column) const { return bytes(row, column) != std::string_view("\0", 1); }
-	[[nodiscard]] std::string uuid(int row, int column) const;
-	[[nodiscard]] std::string jsonb(int row, int column) const
+	[[nodiscard]] Uuid uuid(int row, int column) const;
+	[[nodiscard]] std::string jsonb(int row, int column) const // after its version
 	{
-		return text(row, column).substr(1);
-	} // after its version
+		return std::string(bytes(row, column).substr(1));
+	}
 	// Microseconds since 1970.
 	[[nodiscard]] int64_t timestamptz(int row, int column) const { return int8(row, column) + 946'684'800'000'000; }
 
@@ -51,11 +52,31 @@ private:
 	std::unique_ptr<PGresult, decltype(&PQclear)> result;
 };
 
-using Parameters = std::vector<std::optional<std::string>>; // text
+// An argument of a statement: its value as text or in binary format, or NULL.
+struct Parameter {
+	Parameter(std::nullopt_t) {}
+	Parameter(std::string text) : value(std::move(text)) {}
+	Parameter(std::optional<std::string> text) : value(std::move(text)) {}
+	static Parameter binary(std::string bytes)
+	{
+		Parameter parameter(std::move(bytes));
+
+		parameter.is_binary = true;
+		return parameter;
+	}
+
+	std::optional<std::string> value;
+	bool is_binary = false;
+};
+
+using Parameters = std::vector<Parameter>;
+using Texts = std::vector<std::optional<std::string>>;
 
 // An array literal; an element without a value is NULL.
-std::string array_literal(const Parameters &elements);
+std::string array_literal(const Texts &elements);
 std::string array_literal(const std::vector<std::string> &elements);
+// A uuid[], binary: there are two for each message, and text costs either side more.
+Parameter uuid_array(const std::vector<Uuid> &elements);
 
 class Connection {
 public:

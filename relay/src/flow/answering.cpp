@@ -97,7 +97,7 @@ Outlet::finish(Open one, Answer answer)
 		endpoint.breaker.answered();
 		observers.metrics.published(settings.name, one.event_type, now - one.handed, lag);
 		result.answer = std::move(answer);
-		one.results->ended(std::move(result));
+		tell(one.results, std::move(result));
 		return;
 	}
 
@@ -128,7 +128,7 @@ Outlet::finish(Open one, Answer answer)
 		endpoint.breaker.answered();
 	result.verdict = fault == Fault::message ? Verdict::refused : Verdict::try_again;
 	result.answer = std::move(answer);
-	one.results->ended(std::move(result));
+	tell(one.results, std::move(result));
 }
 
 void
@@ -179,12 +179,28 @@ Outlet::probe(Clock::time_point now)
 }
 
 void
+Outlet::tell(const std::shared_ptr<Results> &results, Result result)
+{
+	results->ended(std::move(result));
+	if (told.empty() || told.back() != results)
+		told.push_back(results);
+}
+
+void
+Outlet::flush_results()
+{
+	for (const auto &results : told)
+		results->flush();
+	told.clear();
+}
+
+void
 Outlet::untried(const Waiting &one, std::chrono::milliseconds delay)
 {
 	Result result{.number = one.number};
 
 	result.delay = delay;
-	one.results->ended(std::move(result));
+	tell(one.results, std::move(result));
 }
 
 std::chrono::milliseconds
@@ -209,7 +225,7 @@ Outlet::return_all()
 					  .answered = Clock::now()};
 
 		result.answer = {.code = "SINK_STOPPED", .text = "the relay stopped before the sink had answered"};
-		one.results->ended(std::move(result));
+		tell(one.results, std::move(result));
 	}
 	open.clear();
 }

@@ -57,9 +57,10 @@ private:
 		if (auto interest = connection.interest())
 			waits.push_back(*interest);
 		poll(waits.data(), waits.size(), 1000);
-		box->take();
+		box->take(news);
 	}
 
+	std::vector<int> news;
 	std::shared_ptr<Mailbox<int>> box = std::make_shared<Mailbox<int>>();
 	Connection connection;
 };
@@ -88,8 +89,10 @@ queues_of(const SourceSettings &source)
 using Sinks = std::map<std::string, std::unique_ptr<Sink>>;
 
 nlohmann::ordered_json
-what_would_happen(const Config &config, const Sinks &sinks, Message message)
+what_would_happen(const Config &config, const Sinks &sinks, Message claimed)
 {
+	Delivery delivery;
+	const Message &message = delivery.message = std::move(claimed);
 	nlohmann::ordered_json line{{"outbox_id", message.outbox_id},
 								{"event_id", message.event_id},
 								{"event_type", message.event_type},
@@ -107,13 +110,11 @@ what_would_happen(const Config &config, const Sinks &sinks, Message message)
 		return line;
 	}
 	line["sink"] = route->sink;
-	auto mapped = map(*route, config.sinks.at(route->sink).binding, std::move(message));
-	if (auto *refusal = std::get_if<Refusal>(&mapped))
+	if (auto refusal = map(*route, config.sinks.at(route->sink).binding, delivery))
 	{
 		refuse(refusal->code, refusal->text);
 		return line;
 	}
-	const auto &delivery = std::get<Delivery>(mapped);
 	line["topic"] = delivery.to.topic;
 	if (!delivery.to.exchange.empty())
 		line["exchange"] = delivery.to.exchange;
@@ -153,7 +154,7 @@ each_pending(Asker &asker, const SourceSettings &source, size_t most, Each each)
 			each(decode_message(rows, row, 1));
 		if (rows.count() < static_cast<int>(std::min(most, portion)))
 			return;
-		last = rows.uuid(rows.count() - 1, 0);
+		last = text_of(rows.uuid(rows.count() - 1, 0));
 		most -= static_cast<size_t>(rows.count());
 	}
 }

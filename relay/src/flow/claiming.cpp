@@ -169,12 +169,12 @@ void
 Source::accept(Claimed claimed)
 {
 	uint64_t number = ++last_number;
-	Message &message = claimed.message;
+	const Message &message = claimed.delivery->message;
 	InFlight &one = in_flight[number];
 
-	one.lease = std::move(claimed.lease);
+	one.lease = claimed.lease;
 	one.lease_end = std::make_shared<LeaseEnd>(one.lease.until);
-	one.event_id = message.event_id;
+	one.event_id = claimed.event_id;
 	one.event_type = message.event_type;
 	one.queue = message.queue;
 	one.attempt = message.attempt;
@@ -186,13 +186,10 @@ Source::accept(Claimed claimed)
 						.results = inbox,
 						.routes = routing->routes,
 						.route = route,
-						.message = std::move(message),
+						.delivery = std::move(claimed.delivery),
 						.lease_end = one.lease_end};
 	if (found != routing->outlets.end())
-	{
-		one.sink = found->first;
 		one.outlet = found->second;
-	}
 	if (stop_at) // it was claimed before
 		return release(number, 0ms);
 	if (!one.chain.empty())
@@ -217,7 +214,11 @@ Source::submit(InFlight &one)
 	one.phase = Phase::open;
 	open++;
 	if (one.outlet)
+	{
 		one.outlet->submit(std::move(parcel));
+		if (filled.empty() || filled.back() != one.outlet)
+			filled.push_back(one.outlet);
+	}
 	else
 	{
 		Result result{.number = number, .verdict = Verdict::refused, .answer = {}, .handed = now, .answered = now};
@@ -225,6 +226,14 @@ Source::submit(InFlight &one)
 		result.answer = {.code = "NO_ROUTE_CONFIGURED", .text = "no route matches the message"};
 		on(std::move(result));
 	}
+}
+
+void
+Source::flush_outlets()
+{
+	for (const auto &outlet : filled)
+		outlet->flush();
+	filled.clear();
 }
 
 // The first of a chain has ended. If it was accepted, the next one is handed over; else those behind it must not

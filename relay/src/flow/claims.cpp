@@ -47,9 +47,9 @@ decode_message(const Rows &rows, int row, int first)
 {
 	Message message;
 
-	message.outbox_id = rows.uuid(row, 0);
+	message.outbox_id = text_of(rows.uuid(row, 0));
 	message.queue = rows.text(row, first);
-	message.event_id = rows.uuid(row, first + 1);
+	message.event_id = text_of(rows.uuid(row, first + 1));
 	message.event_type = rows.text(row, first + 2);
 	message.aggregate_type = rows.maybe(row, first + 3);
 	message.aggregate_id = rows.maybe(row, first + 4);
@@ -77,8 +77,10 @@ decode(const Rows &rows, int row, int first, Clock::time_point sent)
 	Lease &lease = claimed.lease;
 	auto length = std::chrono::microseconds(rows.timestamptz(row, first + 17) - rows.timestamptz(row, first + 18));
 
-	claimed.message = decode_message(rows, row, first);
-	lease.outbox_id = claimed.message.outbox_id;
+	claimed.delivery = std::make_unique<Delivery>();
+	claimed.delivery->message = decode_message(rows, row, first);
+	claimed.event_id = rows.uuid(row, first + 1);
+	lease.outbox_id = rows.uuid(row, 0);
 	lease.token = rows.uuid(row, first + 16);
 	lease.until = sent + length;
 	lease.half = sent + length / 2;

@@ -6,7 +6,8 @@
 // this machine's clock, so it is never late.
 #pragma once
 
-#include "core/message.h"
+#include "core/delivery.h"
+#include "core/uuid.h"
 #include "db/connection.h"
 #include "flow/parcel.h"
 
@@ -18,12 +19,13 @@
 namespace relay {
 
 struct Lease {
-	std::string outbox_id, token;
+	Uuid outbox_id, token;
 	Clock::time_point until, half; // at first; half: when to renew it
 };
 
 struct Claimed {
-	Message message;
+	std::unique_ptr<Delivery> delivery; // its message only
+	Uuid event_id;
 	Lease lease;
 };
 

@@ -17,7 +17,8 @@ class Inbox final : public Results {
 public:
 	using Event = std::variant<Result, Nudge, StopBy, std::shared_ptr<const Routing>>;
 
-	void ended(Result result) override { box.post(std::move(result)); }
+	void ended(Result result) override { box.put(std::move(result)); }
+	void flush() override { box.flush(); }
 	void nudge() override { box.post(Nudge{}); }
 
 	Mailbox<Event> box;

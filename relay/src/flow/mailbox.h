@@ -1,7 +1,9 @@
 // Hands things to a thread that sleeps in poll().
 //
 // Guarantees: any thread may post; what one thread posts arrives in its order. The descriptor is readable while
-// something waits. Posting allocates, but waits for nothing but the mutex.
+// something waits that was posted, or put and then flushed. Posting allocates, but waits for nothing but the mutex.
+//
+// Shape: who has many things puts them and flushes once, so that the reader is woken for all of them.
 #pragma once
 
 #include <cstdint>
@@ -31,22 +33,35 @@ public:
 	{
 		std::lock_guard lock(mutex);
 		things.push_back(std::move(thing));
-		if (things.size() == 1)
+		signal();
+	}
+
+	void put(T thing)
+	{
+		std::lock_guard lock(mutex);
+		things.push_back(std::move(thing));
+	}
+
+	void flush()
+	{
+		std::lock_guard lock(mutex);
+		if (!things.empty())
 			signal();
 	}
 
-	std::vector<T> take()
+	// In the place of what `taken` holds. With the same one each time, its memory is used again.
+	void take(std::vector<T> &taken)
 	{
-		std::vector<T> taken;
+		taken.clear();
 		std::lock_guard lock(mutex);
 
-		if (!things.empty())
+		if (signalled)
 		{
 			uint64_t count;
 			[[maybe_unused]] auto got = read(event, &count, sizeof count);
-			taken.swap(things);
+			signalled = false;
 		}
-		return taken;
+		taken.swap(things);
 	}
 
 	[[nodiscard]] int descriptor() const { return event; }
@@ -54,12 +69,15 @@ public:
 private:
 	void signal()
 	{
+		if (std::exchange(signalled, true))
+			return;
 		const uint64_t one = 1;
 		[[maybe_unused]] auto put = write(event, &one, sizeof one);
 	}
 
 	std::mutex mutex;
 	std::vector<T> things;
+	bool signalled = false;
 	int event;
 };
 

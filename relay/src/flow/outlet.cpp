@@ -46,7 +46,13 @@ Outlet::end()
 void
 Outlet::submit(Parcel parcel)
 {
-	mailbox->post(std::move(parcel));
+	mailbox->put(std::move(parcel));
+}
+
+void
+Outlet::flush()
+{
+	mailbox->flush();
 }
 
 void
@@ -88,12 +94,15 @@ Outlet::blocked(bool blocked)
 void
 Outlet::run()
 {
+	std::vector<Event> events;
+
 	while (!stopping)
 	{
 		pollfd wait{mailbox->descriptor(), POLLIN, 0};
 
 		poll(&wait, 1, static_cast<int>(until_next(Clock::now()).count()));
-		for (Event &event : mailbox->take())
+		mailbox->take(events);
+		for (Event &event : events)
 			std::visit([this](auto &&happened) { on(std::move(happened)); }, std::move(event));
 
 		auto now = Clock::now();
@@ -101,13 +110,16 @@ Outlet::run()
 		probe(now);
 		hand_over(now);
 		update_room();
+		flush_results();
 		show(now);
 	}
 	// The sink gives no answer after its end; what it gave before is in the mailbox.
 	sink.reset();
-	for (Event &event : mailbox->take())
+	mailbox->take(events);
+	for (Event &event : events)
 		std::visit([this](auto &&happened) { on(std::move(happened)); }, std::move(event));
 	return_all();
+	flush_results();
 	has_ended = true;
 }
 
@@ -133,26 +145,24 @@ Outlet::until_next(Clock::time_point now) const
 void
 Outlet::on(Parcel parcel)
 {
-	auto now = Clock::now();
-	std::string event_type = parcel.message.event_type;
-	auto mapped = map(*parcel.route, binding, std::move(parcel.message));
+	Delivery &delivery = *parcel.delivery;
 	Answer refused;
 
-	if (auto *refusal = std::get_if<Refusal>(&mapped))
-		refused = {.code = refusal->code, .text = refusal->text};
-	else if (auto problem = sink->objection(std::get<Delivery>(mapped)))
+	if (auto refusal = map(*parcel.route, binding, delivery))
+		refused = {.code = std::move(refusal->code), .text = std::move(refusal->text)};
+	else if (auto problem = sink->objection(delivery))
 		refused = {.code = "ILLEGAL_DESTINATION", .text = *problem};
 	if (!refused.code.empty())
 	{
 		state.refused++;
-		observers.metrics.failed(settings.name, event_type, refused.code);
-		parcel.results->ended({parcel.number, Verdict::refused, std::move(refused), now, now});
+		observers.metrics.failed(settings.name, delivery.message.event_type, refused.code);
+		auto now = Clock::now();
+		tell(parcel.results, {parcel.number, Verdict::refused, std::move(refused), now, now});
 		return;
 	}
 
-	auto delivery = std::make_unique<Delivery>(std::move(std::get<Delivery>(mapped)));
-	Endpoint &endpoint = endpoint_of(*delivery);
-	Waiting one{std::move(delivery), parcel.number, std::move(parcel.results), std::move(parcel.lease_end)};
+	Endpoint &endpoint = endpoint_of(delivery);
+	Waiting one{std::move(parcel.delivery), parcel.number, std::move(parcel.results), std::move(parcel.lease_end)};
 
 	if (stopping || endpoint.breaker.state() == Breaker::State::open ||
 		endpoint.breaker.state() == Breaker::State::probing)

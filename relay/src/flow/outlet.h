@@ -46,7 +46,10 @@ public:
 	// RETRYABLE, the rest untried. A sink may take seconds for it.
 	bool end();
 
+	[[nodiscard]] const std::string &name() const { return settings.name; }
+	// Then flush().
 	void submit(Parcel parcel);
+	void flush();
 	// What has not been handed over comes back untried, and nothing if it was.
 	void withdraw(const std::shared_ptr<Results> &results, uint64_t number);
 	void withdraw_all(const std::shared_ptr<Results> &results);
@@ -126,9 +129,11 @@ private:
 	void away(Endpoint &endpoint, Clock::time_point handed, Clock::time_point now);
 	void give_back(Endpoint &endpoint);
 	void probe(Clock::time_point now);
+	void tell(const std::shared_ptr<Results> &results, Result result);
 	void untried(const Waiting &waiting, std::chrono::milliseconds delay);
 	std::chrono::milliseconds delay_of(const Endpoint &endpoint) const;
 	void return_all();
+	void flush_results();
 	void update_room();
 	void show(Clock::time_point now);
 	void forget_endpoints();
@@ -149,6 +154,7 @@ private:
 	std::unordered_map<uint64_t, Open> open;
 	std::deque<std::pair<Clock::time_point, uint64_t>> deadlines;
 	std::vector<std::weak_ptr<Results>> watchers;
+	std::vector<std::shared_ptr<Results>> told; // in this turn of the loop
 	uint64_t last_ticket = 0;
 	size_t waiting = 0;
 	bool is_blocked = false, stopping = false;

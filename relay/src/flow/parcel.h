@@ -2,7 +2,6 @@
 #pragma once
 
 #include "core/answer.h"
-#include "core/message.h"
 #include "core/route.h"
 
 #include <atomic>
@@ -30,6 +29,8 @@ struct Result {
 class Results {
 public:
 	virtual void ended(Result result) = 0;
+	// After some of them.
+	virtual void flush() = 0;
 	// A sink takes more, or less, than before.
 	virtual void nudge() = 0;
 	virtual ~Results() = default;
@@ -40,7 +41,7 @@ struct Parcel {
 	std::shared_ptr<Results> results;
 	std::shared_ptr<const Routes> routes; // keeps the route alive
 	const Route *route = nullptr;
-	Message message;
+	std::unique_ptr<Delivery> delivery;        // its message; the outlet maps it
 	std::shared_ptr<const LeaseEnd> lease_end; // not handed over after this
 };
 

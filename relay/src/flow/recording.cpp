@@ -81,12 +81,12 @@ Source::log_outcome(const InFlight &one, const Result &result) const
 		return;
 	log(level, text,
 		{{"source", my_settings.name},
-		 {"outbox_id", one.lease.outbox_id},
-		 {"event_id", one.event_id},
+		 {"outbox_id", text_of(one.lease.outbox_id)},
+		 {"event_id", text_of(one.event_id)},
 		 {"event_type", one.event_type},
 		 {"queue", one.queue},
 		 {"attempt", std::to_string(one.attempt)},
-		 {"sink", one.sink},
+		 {"sink", one.outlet ? one.outlet->name() : std::string()},
 		 {"class", class_of(result.verdict)},
 		 {"code", result.answer.code},
 		 {"error", result.answer.text},
@@ -178,10 +178,10 @@ Source::recorded(const Outcome &outcome, const Rows &rows, int row)
 		error == "P7002" ? "an outcome was not recorded, since the lease was lost: the message will be delivered again"
 						 : "an outcome was not recorded",
 		{{"source", my_settings.name},
-		 {"outbox_id", outcome.outbox_id},
-		 {"event_id", found->second.event_id},
+		 {"outbox_id", text_of(outcome.outbox_id)},
+		 {"event_id", text_of(found->second.event_id)},
 		 {"queue", found->second.queue},
-		 {"sink", found->second.sink},
+		 {"sink", found->second.outlet ? found->second.outlet->name() : std::string()},
 		 {"class", class_of(outcome.verdict)},
 		 {"code", error}});
 }
@@ -211,7 +211,7 @@ Source::send_releases()
 {
 	for (auto &[delay, numbers] : std::exchange(releases, {}))
 	{
-		std::vector<std::string> ids, tokens;
+		std::vector<Uuid> ids, tokens;
 
 		for (uint64_t number : numbers)
 		{
@@ -221,7 +221,7 @@ Source::send_releases()
 			tokens.push_back(lease.token);
 		}
 		work->send("SELECT error FROM outbox.release($1, $2, $3, $4)",
-				   {worker_id, array_literal(ids), array_literal(tokens), interval(delay)},
+				   {worker_id, uuid_array(ids), uuid_array(tokens), interval(delay)},
 				   [this, numbers = std::move(numbers)](Rows rows) { released(numbers, rows); });
 	}
 }
@@ -258,7 +258,7 @@ void
 Source::renew(Clock::time_point before)
 {
 	std::vector<uint64_t> numbers;
-	std::vector<std::string> ids, tokens;
+	std::vector<Uuid> ids, tokens;
 
 	for (uint64_t number : std::exchange(unreleased, {}))
 		release(number, 0ms);
@@ -279,12 +279,11 @@ Source::renew(Clock::time_point before)
 }
 
 void
-Source::send_renewals(std::vector<uint64_t> numbers, const std::vector<std::string> &ids,
-					  const std::vector<std::string> &tokens)
+Source::send_renewals(std::vector<uint64_t> numbers, const std::vector<Uuid> &ids, const std::vector<Uuid> &tokens)
 {
 	renewing++;
 	work->send("SELECT lease_expires_at, pg_catalog.clock_timestamp(), error FROM outbox.renew($1, $2, $3, $4)",
-			   {worker_id, array_literal(ids), array_literal(tokens), interval(my_settings.lease)},
+			   {worker_id, uuid_array(ids), uuid_array(tokens), interval(my_settings.lease)},
 			   [this, numbers = std::move(numbers), sent = Clock::now()](Rows rows) { renewed(numbers, rows, sent); });
 }
 
@@ -326,8 +325,8 @@ Source::lose(uint64_t number)
 	observers.metrics.leases_lost(my_settings.name, 1);
 	log(Level::warning, "a lease was lost",
 		{{"source", my_settings.name},
-		 {"outbox_id", one.lease.outbox_id},
-		 {"event_id", one.event_id},
+		 {"outbox_id", text_of(one.lease.outbox_id)},
+		 {"event_id", text_of(one.event_id)},
 		 {"queue", one.queue}});
 	one.lost = true;
 	if (one.phase == Phase::open && one.outlet)

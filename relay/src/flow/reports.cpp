@@ -155,11 +155,12 @@ may_have_recorded(Verdict verdict, std::string_view state)
 Parameters
 report_parameters(const std::string &worker_id, const std::vector<Outcome> &outcomes)
 {
-	std::vector<std::string> ids, tokens, states;
-	Parameters references, responses, codes, texts, latencies, delays;
+	std::vector<Uuid> ids, tokens;
+	std::vector<std::string> states;
+	Texts references, responses, codes, texts, latencies, delays;
 	auto maybe = [](const std::string &text) { return text.empty() ? std::nullopt : std::optional(clean(text)); };
 	// An array of which nothing is given is not sent.
-	auto array = [](const Parameters &elements) -> std::optional<std::string> {
+	auto array = [](const Texts &elements) -> std::optional<std::string> {
 		if (std::none_of(elements.begin(), elements.end(), [](const auto &element) { return element.has_value(); }))
 			return {};
 		return array_literal(elements);
@@ -179,8 +180,8 @@ report_parameters(const std::string &worker_id, const std::vector<Outcome> &outc
 		latencies.push_back(std::to_string(outcome.latency_ms));
 		delays.push_back(outcome.verdict == Verdict::try_again ? interval(answer.retry_after) : std::nullopt);
 	}
-	return {worker_id,        array_literal(ids), array_literal(tokens), array_literal(states), array(references),
-			array(responses), array(codes),       array(texts),          array(latencies),      array(delays)};
+	return {worker_id,        uuid_array(ids), uuid_array(tokens), array_literal(states), array(references),
+			array(responses), array(codes),    array(texts),       array(latencies),      array(delays)};
 }
 
 } // namespace relay

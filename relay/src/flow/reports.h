@@ -17,7 +17,7 @@ namespace relay {
 
 struct Outcome {
 	uint64_t number = 0;
-	std::string outbox_id, token;
+	Uuid outbox_id{}, token{};
 	Verdict verdict = Verdict::accepted;
 	Answer answer;
 	int64_t latency_ms = 0;

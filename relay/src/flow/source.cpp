@@ -67,6 +67,7 @@ Source::run()
 					observers.metrics.notify_wakeup(my_settings.name);
 				});
 		}
+		flush_outlets();
 		if ((work && work->broken()) || (listener && listener->broken()) || on_standby)
 			lost_connection(now);
 		if (now - ticked >= tick)
@@ -156,7 +157,8 @@ Source::next(Clock::time_point now) const
 void
 Source::take_inbox()
 {
-	for (auto &event : inbox->box.take())
+	inbox->box.take(events);
+	for (auto &event : events)
 	{
 		if (auto *result = std::get_if<Result>(&event))
 			on(std::move(*result));

@@ -47,10 +47,10 @@ private:
 	// A message between its claim and the end of its lease.
 	struct InFlight {
 		Lease lease;
-		std::string event_id, event_type, queue;
+		Uuid event_id{};
+		std::string event_type, queue;
 		std::string chain; // empty: nothing to be kept in order
 		int attempt = 1;
-		std::string sink;
 		std::shared_ptr<Outlet> outlet; // nullptr: no route
 		std::shared_ptr<LeaseEnd> lease_end;
 		std::optional<Parcel> parcel; // while it waits
@@ -81,6 +81,7 @@ private:
 	void claim_refused(const ClaimPlan &plan, const Rows &rows);
 	void accept(Claimed claimed);
 	void submit(InFlight &message);
+	void flush_outlets();
 	void chain_goes_on(const std::string &chain, uint64_t number, bool accepted);
 	[[nodiscard]] bool kept_in_order(const Message &message) const;
 
@@ -93,8 +94,7 @@ private:
 	void send_releases();
 	void released(const std::vector<uint64_t> &numbers, const Rows &rows);
 	void renew(Clock::time_point before);
-	void send_renewals(std::vector<uint64_t> numbers, const std::vector<std::string> &ids,
-					   const std::vector<std::string> &tokens);
+	void send_renewals(std::vector<uint64_t> numbers, const std::vector<Uuid> &ids, const std::vector<Uuid> &tokens);
 	void renewed(const std::vector<uint64_t> &numbers, const Rows &rows, Clock::time_point sent);
 	void lose(uint64_t number);
 	void release(uint64_t number, std::chrono::milliseconds delay);
@@ -111,6 +111,7 @@ private:
 	const std::string worker_id;
 	Observers observers;
 	std::shared_ptr<Inbox> inbox;
+	std::vector<Inbox::Event> events; // taken from it
 	std::shared_ptr<const Routing> routing;
 
 	std::unique_ptr<Connection> work, listener;
@@ -126,6 +127,7 @@ private:
 	bool keys_are_free = false;                              // by what is reported next
 	Clock::time_point claim_after{};
 	Reports reports;
+	std::vector<std::shared_ptr<Outlet>> filled; // in this turn of the loop
 
 	std::unordered_map<uint64_t, InFlight> in_flight;
 	std::unordered_map<std::string, std::deque<uint64_t>> chains;

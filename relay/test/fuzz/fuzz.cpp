@@ -124,9 +124,9 @@ fuzz_mapping(Input input)
 	message.aggregate_id = input.line();
 	message.headers = input.line();
 	message.payload = input.all();
-	const auto result = map(route, binding, message);
-	if (const auto *delivery = std::get_if<Delivery>(&result))
-		check_delivery(route, binding, *delivery, message);
+	Delivery delivery{.message = message};
+	if (!map(route, binding, delivery))
+		check_delivery(route, binding, delivery, message);
 	if (const auto members = json::members(message.headers))
 		for (const json::Member &member : *members)
 			json::plain(member.value);

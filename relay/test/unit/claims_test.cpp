@@ -93,7 +93,7 @@ TEST(Interval, IsInMilliseconds)
 
 TEST(ArrayLiteral, QuotesEverything)
 {
-	EXPECT_EQ(array_literal(Parameters{}), "{}");
-	EXPECT_EQ(array_literal(Parameters{"a", std::nullopt, "NULL", "", R"(x"y\z,{})"}),
+	EXPECT_EQ(array_literal(Texts{}), "{}");
+	EXPECT_EQ(array_literal(Texts{"a", std::nullopt, "NULL", "", R"(x"y\z,{})"}),
 			  R"({"a",NULL,"NULL","","x\"y\\z,{}"})");
 }

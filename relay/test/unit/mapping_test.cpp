@@ -19,23 +19,20 @@ constexpr Binding bindings[] = {Binding::kafka, Binding::amqp, Binding::nats, Bi
 Delivery
 mapped(const Route &route, Binding binding, Message message = test::message())
 {
-	auto result = map(route, binding, std::move(message));
+	Delivery delivery{.message = std::move(message)};
 
-	if (const auto *refusal = std::get_if<Refusal>(&result))
-	{
+	if (const auto refusal = map(route, binding, delivery))
 		ADD_FAILURE() << refusal->code << ": " << refusal->text;
-		return {};
-	}
-	return std::get<Delivery>(std::move(result));
+	return delivery;
 }
 
 std::string
 refused(const Route &route, Binding binding, Message message)
 {
-	auto result = map(route, binding, std::move(message));
-	const auto *refusal = std::get_if<Refusal>(&result);
+	Delivery delivery{.message = std::move(message)};
+	const auto refusal = map(route, binding, delivery);
 
-	return refusal == nullptr ? "" : refusal->code;
+	return refusal ? refusal->code : "";
 }
 
 std::map<std::string, std::string>

@@ -84,6 +84,7 @@ struct Collected final : Results {
 	Happened<Result> results;
 	Happened<int> nudges;
 	void ended(Result result) override { results.put(std::move(result)); }
+	void flush() override {}
 	void nudge() override { nudges.put(0); }
 };
 
@@ -117,12 +118,15 @@ protected:
 		parcel.results = collected;
 		parcel.routes = routes;
 		parcel.route = &routes->all().front();
-		parcel.message.outbox_id = std::to_string(number);
-		parcel.message.event_type = "type";
-		parcel.message.payload = "1";
-		parcel.message.routing_key = topic;
+		parcel.delivery = std::make_unique<Delivery>();
+		Message &message = parcel.delivery->message;
+		message.outbox_id = std::to_string(number);
+		message.event_type = "type";
+		message.payload = "1";
+		message.routing_key = topic;
 		parcel.lease_end = std::make_shared<LeaseEnd>(lease_holds ? Clock::now() + 1h : Clock::now());
 		outlet->submit(std::move(parcel));
+		outlet->flush();
 	}
 
 	void answer(const Hand &hand, const std::string &code = "")

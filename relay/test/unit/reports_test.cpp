@@ -135,18 +135,17 @@ TEST(Reports, LeavesOutArraysOfWhichNothingIsGiven)
 {
 	Outcome accepted;
 
-	accepted.outbox_id = "00000000-0000-0000-0000-000000000001";
 	accepted.answer.accepted = true;
 	auto parameters = report_parameters("w", {accepted});
 	ASSERT_EQ(parameters.size(), 10u);
-	EXPECT_EQ(parameters[3], R"({"DISPATCHED"})");
-	EXPECT_EQ(parameters[4], std::nullopt);
-	EXPECT_EQ(parameters[6], std::nullopt);
+	EXPECT_EQ(parameters[3].value, R"({"DISPATCHED"})");
+	EXPECT_EQ(parameters[4].value, std::nullopt);
+	EXPECT_EQ(parameters[6].value, std::nullopt);
 
 	auto again = outcome(1);
 	again.answer.retry_after = 2s;
 	parameters = report_parameters("w", {accepted, again});
-	EXPECT_EQ(parameters[3], R"({"DISPATCHED","RETRYABLE"})");
-	EXPECT_EQ(parameters[6], R"({NULL,"CODE"})");
-	EXPECT_EQ(parameters[9], R"({NULL,"2000 milliseconds"})");
+	EXPECT_EQ(parameters[3].value, R"({"DISPATCHED","RETRYABLE"})");
+	EXPECT_EQ(parameters[6].value, R"({NULL,"CODE"})");
+	EXPECT_EQ(parameters[9].value, R"({NULL,"2000 milliseconds"})");
 }
