@@ -1101,11 +1101,11 @@ CREATE VIEW outbox.workers AS
 	SELECT s.kind, s.database, s.pid, s.state, s.since, s.next_wake, s.last_error, s.last_error_at, s.failures, s.starts,
 		s.wakeups, s.notified, s.repaired, s.unrepaired
 	FROM outbox.worker_status() s;
-COMMENT ON VIEW outbox.workers IS 'The background processes of the server: the launcher, and for each database that has the extension its worker and its maintenance.';
-COMMENT ON COLUMN outbox.workers.kind IS 'launcher, worker or maintenance';
+COMMENT ON VIEW outbox.workers IS 'The background processes of the server: the launcher, and for each database that has the extension its worker and its maintenance, and what runs its handlers once something did.';
+COMMENT ON COLUMN outbox.workers.kind IS 'launcher, worker, maintenance, or handler for all processes that run handlers';
 COMMENT ON COLUMN outbox.workers.database IS 'the database it works in; NULL for the launcher';
 COMMENT ON COLUMN outbox.workers.pid IS 'its process; NULL = not running';
-COMMENT ON COLUMN outbox.workers.state IS 'launcher: running, off (outbox.worker), in trouble, waiting for a lock, not running, not loaded (shared_preload_libraries). worker: running, waiting for a lock, in trouble, left alone (a restore or a subscription fills the tables), not wanted (outbox.databases), other version (of the extension than the library serves), no free slot (max_worker_processes), stopped. maintenance: running, idle, in trouble';
+COMMENT ON COLUMN outbox.workers.state IS 'launcher: running, off (outbox.worker), in trouble, waiting for a lock, not running, not loaded (shared_preload_libraries). worker: running, waiting for a lock, in trouble, left alone (a restore or a subscription fills the tables), not wanted (outbox.databases), other version (of the extension than the library serves), no free slot (max_worker_processes), stopped. maintenance and handler: running, idle, in trouble';
 COMMENT ON COLUMN outbox.workers.since IS 'since when it is in that state';
 COMMENT ON COLUMN outbox.workers.next_wake IS 'when it wakes unless something wakes it earlier';
 COMMENT ON COLUMN outbox.workers.last_error IS 'the last error';

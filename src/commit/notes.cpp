@@ -16,6 +16,7 @@ merge(Note *to, const Note *from)
 	to->due_later = Min(to->due_later, from->due_later);
 	to->made_again = from->dropped ? from->made_again : to->made_again || from->made_again;
 	to->dropped |= from->dropped;
+	to->altered |= from->altered;
 	to->turn_passed |= from->turn_passed;
 	to->marked |= from->marked;
 	to->removed |= from->removed;

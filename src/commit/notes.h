@@ -16,6 +16,7 @@ struct Note {
 	TimestampTz due_later; // the earliest that was not due when it was noted
 	bool dropped;          // the queue, at some time
 	bool made_again;       // after that
+	bool altered;          // its settings
 	bool turn_passed;      // a key may have to go on
 	bool marked;           // and a mark says which
 	bool removed;          // a row that others may have passed over meanwhile

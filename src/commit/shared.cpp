@@ -45,6 +45,9 @@ init_database(DatabaseSlot *slot)
 	pg_atomic_init_u32(&slot->unstarted, 0);
 	pg_atomic_init_u32(&slot->rouses, 0);
 	pg_atomic_init_u32(&slot->went_round, 0);
+	pg_atomic_init_u32(&slot->made_anew, 0);
+	pg_atomic_init_u32(&slot->unhandled, 0);
+	pg_atomic_init_u32(&slot->handler_turn, 0);
 	pg_atomic_init_u32(&slot->written, InvalidOid);
 	pg_atomic_init_u64(&slot->sleeps_until, 0);
 	pg_atomic_init_u64(&slot->look_at, static_cast<uint64>(DT_NOEND));
@@ -53,6 +56,13 @@ init_database(DatabaseSlot *slot)
 	reset_floor(&slot->lease_floor);
 	memset(&slot->report, 0, sizeof(slot->report));
 	memset(&slot->maintenance, 0, sizeof(slot->maintenance));
+	memset(&slot->handler, 0, sizeof(slot->handler));
+	for (HandlerPlace &place : slot->handlers)
+	{
+		pg_atomic_init_u32(&place.process, 0);
+		pg_atomic_init_u32(&place.pid, 0);
+		pg_atomic_init_u32(&place.handles, static_cast<uint32>(Handles::working));
+	}
 }
 
 // All that outbox.stats shows of a queue.
@@ -77,6 +87,7 @@ init_queue(QueueSlot *slot)
 	pg_atomic_init_u32(&slot->rouse, 0);
 	pg_atomic_init_u64(&slot->due_at, static_cast<uint64>(DT_NOEND));
 	pg_atomic_init_u32(&slot->dropped, 0);
+	pg_atomic_init_u32(&slot->altered, 0);
 	pg_atomic_init_u32(&slot->marked, 1); // until it is found that it has none
 	pg_atomic_init_u32(&slot->key_refused, 0);
 	pg_atomic_init_u32(&slot->key_contended, 0);
@@ -109,6 +120,7 @@ start_shared()
 		pg_atomic_init_u32(&shared->launcher, 0);
 		pg_atomic_init_u32(&shared->news, 0);
 		pg_atomic_init_u32(&shared->slotless_news, 0);
+		pg_atomic_init_u64(&shared->short_at, 0);
 		memset(&shared->report, 0, sizeof(shared->report));
 		shared->queue_slots = max_queues();
 		shared->queues_used = 0;

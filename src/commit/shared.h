@@ -14,6 +14,7 @@
 #include "commit/spending.h"
 #include "commit/waiters.h"
 #include "server/pg.h"
+#include "server/settings.h"
 
 namespace outbox {
 
@@ -71,7 +72,7 @@ struct Trouble {
 	int failures; // in a row, of the process that lives
 	bool told;    // the log knows
 };
-constexpr int most_troubles = 7;
+constexpr int most_troubles = 8;
 
 // The status of a background process. Only the process writes it; others read it under the lock.
 struct ProcessStatus {
@@ -97,6 +98,7 @@ struct QueueSlot {
 	pg_atomic_uint32 rouse;      // sessions that wait for it may have to be woken, without a notification
 	pg_atomic_uint64 due_at;     // the earliest that was announced since the worker took it
 	pg_atomic_uint32 dropped;
+	pg_atomic_uint32 altered;       // how often its settings were changed
 	pg_atomic_uint32 marked;        // outbox.key_marks may hold marks of it that are to be settled
 	pg_atomic_uint32 key_refused;   // a claim found a key at its limit (refusal.h)
 	pg_atomic_uint32 key_contended; // or another claim at it
@@ -117,6 +119,15 @@ struct QueueSlot {
 	pg_atomic_uint64 turns[priorities]; // the fair_key from which the next claim goes on
 };
 
+// A process that runs handlers. idle: it ends in a moment unless it is called.
+enum class Handles : uint32 { working, idle, called };
+
+struct HandlerPlace {
+	pg_atomic_uint32 process; // number of its PGPROC + 1; 0 = free
+	pg_atomic_uint32 pid;
+	pg_atomic_uint32 handles; // a Handles
+};
+
 struct DatabaseSlot {
 	Oid database;                  // InvalidOid = free
 	pg_atomic_uint32 finding;      // a Finding
@@ -125,6 +136,9 @@ struct DatabaseSlot {
 	pg_atomic_uint32 unstarted;    // no background worker slot was free
 	pg_atomic_uint32 rouses;       // the worker wakes all who wait in time: they need not look themselves
 	pg_atomic_uint32 went_round;   // the worker that was started last has completed a round
+	pg_atomic_uint32 made_anew;    // the extension may have been made, or changed, since the server started
+	pg_atomic_uint32 unhandled;    // a process that handles has left something
+	pg_atomic_uint32 handler_turn; // which queue the next process that handles begins with
 	pg_atomic_uint32 written;      // the OID of outbox.messages that was enqueued into; 0 = none yet
 	pg_atomic_uint64 sleeps_until; // when the worker wakes
 	pg_atomic_uint64 look_at;      // when the worker looks through all queues
@@ -133,6 +147,8 @@ struct DatabaseSlot {
 	Floor lease_floor;             // of the index pending_lease
 	ProcessStatus report;
 	ProcessStatus maintenance;
+	ProcessStatus handler; // of all that handle together
+	HandlerPlace handlers[most_handler_workers];
 };
 
 // A build with stop points has few, so that a test can have more databases than slots.
@@ -147,6 +163,7 @@ struct Shared {
 	pg_atomic_uint32 launcher;      // number of its PGPROC + 1; 0 = none
 	pg_atomic_uint32 news;          // databases were made, changed or dropped
 	pg_atomic_uint32 slotless_news; // an extension was, in a database without a slot
+	pg_atomic_uint64 short_at;      // steady clock: when a background worker slot was missing last
 	ProcessStatus report;           // the launcher's
 	DatabaseSlot databases[database_slots];
 	int queue_slots;

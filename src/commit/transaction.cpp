@@ -107,6 +107,9 @@ tell_worker_of(const Note *note, TimestampTz now)
 		if (note->dropped && note->made_again)
 			reset_counts(slot, now);
 		add_counts(note);
+		// Before the flag: who takes it looks at the settings again.
+		if (note->altered)
+			pg_atomic_fetch_add_u32(&slot->altered, 1);
 		if (settle_leases(note) && !notes.told_listeners)
 			raise_flag(slot);
 		if (note->key_freed && !notes.told_listeners)
@@ -161,6 +164,7 @@ have_extension_looked_for()
 	{
 		set_finding(slot, Finding::unknown);
 		pg_atomic_write_u32(&slot->written, InvalidOid);
+		pg_atomic_write_u32(&slot->made_anew, 1);
 		have_all_looked_at();
 		pg_memory_barrier();
 	}
@@ -392,7 +396,14 @@ void
 note_created(const text *queue)
 {
 	if (shared != nullptr)
-		note_of(queue)->made_again = true;
+		note_of(queue)->made_again = note_of(queue)->altered = true;
+}
+
+void
+note_altered(const text *queue)
+{
+	if (shared != nullptr)
+		note_of(queue)->altered = true;
 }
 
 bool

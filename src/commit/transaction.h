@@ -34,6 +34,7 @@ void note_dropped(const text *queue);
 bool is_first_enqueue();
 void note_first_enqueue(Oid messages);
 void note_created(const text *queue);
+void note_altered(const text *queue);
 
 // Whether the transaction has written nothing but leases; and that what it has written since then
 // were leases, too.

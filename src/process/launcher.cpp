@@ -248,6 +248,7 @@ void
 no_slot(Followed *followed)
 {
 	launcher.slot_failures++;
+	note_shortage();
 	followed->retry_at = steady_us() + Min(pause_us(launcher.slot_failures), longest_slot_pause_us);
 	launcher.lacked_slot_at = steady_us();
 	if (launcher.without_slots)

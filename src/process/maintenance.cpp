@@ -90,6 +90,7 @@ ask_for_maintenance(DatabaseSlot *slot)
 	if (process != nullptr)
 		return;
 	next_at = steady_us() + USECS_PER_MINUTE;
+	note_shortage();
 	set_error(&slot->maintenance, "no background worker slot is free: increase max_worker_processes");
 }
 
@@ -123,8 +124,6 @@ namespace {
 
 DatabaseSlot *slot_in_use;
 ProcessStatus *report;
-volatile sig_atomic_t asked_to_end;
-volatile sig_atomic_t connecting = true;
 
 void
 leave_maintenance(int, Datum)
@@ -132,20 +131,11 @@ leave_maintenance(int, Datum)
 	end_status(report);
 }
 
-// Outside of a transaction a cancel would end the process with an ERROR.
-void
-end_soon(SIGNAL_ARGS)
-{
-	asked_to_end = true;
-	if (connecting || IsTransactionState())
-		StatementCancelHandler(postgres_signal_arg);
-}
-
 void
 end_if_asked()
 {
-	QueryCancelPending = false; // for a transaction that was over before
-	if (asked_to_end || pg_atomic_read_u32(&slot_in_use->leave) != 0)
+	forget_cancel(); // for a transaction that was over before
+	if (is_asked_to_end() || pg_atomic_read_u32(&slot_in_use->leave) != 0)
 		proc_exit(0);
 }
 
@@ -184,7 +174,7 @@ as_owner(const Body &body, InUse use = InUse::required)
 		Call call;
 
 		OUTBOX_STOP_POINT("maintenance_before_work");
-		if (asked_to_end || find_extension() != Finding::present)
+		if (is_asked_to_end() || find_extension() != Finding::present)
 			return;
 		// Keeps the extension from being dropped and created again meanwhile.
 		relation_close(open_parent(messages_shape.name), NoLock);
@@ -303,25 +293,11 @@ count_again()
 		end_task(&counting, fault(error));
 }
 
-// It may wait for a command that needs exclusive use of the database, which waits for it.
-void
-connect_or_end(Oid database)
-{
-	ErrorData *error;
-
-	OUTBOX_STOP_POINT("maintenance_before_connect");
-	error = caught([&] { connect_process(database, end_soon); });
-	connecting = false;
-	if (asked_to_end)
-		proc_exit(0);
-	if (error != nullptr)
-		ReThrowError(error);
-}
-
 } // namespace
 
 OUTBOX_PROCESS(outbox_maintenance_main)
 {
+	OUTBOX_STOP_POINT("maintenance_before_connect");
 	connect_or_end(DatumGetObjectId(argument));
 	slot_in_use = database_slot(MyDatabaseId, false);
 	if (slot_in_use == nullptr || !begin_status(&slot_in_use->maintenance))

@@ -50,6 +50,22 @@ describe(BackgroundWorker *process, const char *kind)
 
 char database_name[NAMEDATALEN];
 
+constexpr int64 shortage_us = 3 * USECS_PER_SEC;
+
+volatile sig_atomic_t asked_to_end;
+volatile sig_atomic_t connecting;
+
+// Outside of a transaction a cancel would end the process with an ERROR.
+void
+end_soon(SIGNAL_ARGS)
+{
+	asked_to_end = true;
+	if (connecting || IsTransactionState())
+		StatementCancelHandler(postgres_signal_arg);
+	else
+		SetLatch(MyLatch);
+}
+
 } // namespace
 
 void
@@ -97,6 +113,46 @@ connect_process(Oid database, pqsigfunc on_sigterm)
 
 			strlcpy(database_name, name != nullptr ? name : "", sizeof(database_name));
 		});
+}
+
+void
+connect_or_end(Oid database)
+{
+	ErrorData *error;
+
+	connecting = true;
+	error = caught([&] { connect_process(database, end_soon); });
+	connecting = false;
+	if (asked_to_end)
+		proc_exit(0);
+	if (error != nullptr)
+		ReThrowError(error);
+}
+
+bool
+is_asked_to_end()
+{
+	return asked_to_end;
+}
+
+void
+forget_cancel()
+{
+	QueryCancelPending = false;
+}
+
+void
+note_shortage()
+{
+	pg_atomic_write_u64(&shared->short_at, static_cast<uint64>(steady_us()));
+}
+
+bool
+is_short()
+{
+	uint64 at = pg_atomic_read_u64(&shared->short_at);
+
+	return at != 0 && steady_us() < static_cast<int64>(at) + shortage_us;
 }
 
 bool

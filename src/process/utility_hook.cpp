@@ -42,6 +42,8 @@ clear_out(DatabaseSlot *slot)
 
 	ask_to_leave(slot);
 	terminate(maintenance);
+	for (HandlerPlace &place : slot->handlers)
+		terminate(static_cast<int>(pg_atomic_read_u32(&place.pid)));
 	while (!is_gone(worker) || !is_gone(maintenance))
 	{
 		int64 waited = steady_us() - began;

@@ -11,6 +11,7 @@
 // session that announces an earlier time sees this and sets the latch. There are full barriers on
 // both sides, so one of the two notices the other.
 
+#include "process/handlers.h"
 #include "process/maintenance.h"
 #include "process/worker_steps.h"
 #include "upkeep/installed.h"
@@ -60,6 +61,7 @@ forget_extension()
 	forget_queues(MyDatabaseId);
 	forget_errors(&worker.slot->report);
 	forget_errors(&worker.slot->maintenance);
+	forget_errors(&worker.slot->handler);
 }
 
 [[noreturn]] void
@@ -70,6 +72,7 @@ depart()
 	pg_memory_barrier();
 	promise_to_rouse(false);
 	notify_listeners(true);
+	end_handlers();
 	end_maintenance();
 	if (worker.finding == Finding::absent)
 		forget_extension();
@@ -157,9 +160,13 @@ time_to_sleep()
 			us = Min(us, Max(watch->gathers_until, has_failed(&worker.notify) ? worker.notify.retry_at : 0) - steady);
 		if (announced(&queue->spending.more_at) != DT_NOEND)
 			us = Min(us, announced(&queue->spending.more_at) - steady);
+		if (watch->comes)
+			us = Min(us, has_failed(&worker.handlers) ? worker.handlers.retry_at - steady : 0);
 		if (watch->rouses || pg_atomic_read_u32(&queue->rouse) != 0)
 			us = Min(us, has_failed(&worker.rouse) ? worker.rouse.retry_at - steady : 0);
 	});
+	if (!worker.left_alone)
+		us = Min(us, handlers_start_in());
 	return Max(us, 0);
 }
 
@@ -214,6 +221,9 @@ void
 tell_of_work()
 {
 	notify_listeners(false);
+	look_for_handlers();
+	if (!worker.left_alone)
+		start_handlers(worker.slot);
 	rouse_sessions();
 }
 

@@ -2,6 +2,7 @@
 
 #include "process/worker_steps.h"
 
+#include "process/handlers.h"
 #include "message/due.h"
 #include "message/grant.h"
 #include "message/order.h"
@@ -36,7 +37,7 @@ watch_of(QueueSlot *queue)
 	uint32 generation = pg_atomic_read_u32(&queue->generation);
 
 	if (watch->generation != generation || watch->seen_until == 0)
-		*watch = {generation, 0, DT_NOEND, DT_NOBEGIN, worker.looks, false, false};
+		*watch = {generation, 0, DT_NOEND, DT_NOBEGIN, worker.looks, false, false, false, false, false, 0};
 	return watch;
 }
 
@@ -50,12 +51,20 @@ make_steps(ProcessStatus *report)
 	worker.due = make_step(report, 3, "look for due messages", usual_lock_timeout);
 	worker.rows = &report->troubles[4];
 	worker.settle = make_step(report, 5, "settle marks of keys", usual_lock_timeout);
+	worker.handlers = make_step(report, 7, "look for handlers", usual_lock_timeout);
 	worker.rouse = make_step(report, 6, "wake waiting sessions", usual_lock_timeout);
 }
 
 // ---- notifying
 
 namespace {
+
+// Whether it has a handler.
+bool
+knows_handler(QueueSlot *slot, const Watch *watch)
+{
+	return watch->known && watch->altered == pg_atomic_read_u32(&slot->altered);
+}
 
 struct Sending {
 	QueueSlot *queue;
@@ -81,8 +90,10 @@ take_flags(bool all)
 		// The notification covers all messages that are due now; later commits raise the flag again.
 		watch->seen_until = Max(watch->seen_until, GetCurrentTimestamp());
 		pg_atomic_exchange_u32(&queue->wake, 0);
-		watch->rouses = true;
-		taken = lappend(taken, sending);
+		watch->rouses = watch->comes = true;
+		// No other worker may claim it.
+		if (!knows_handler(queue, watch) || !watch->has_handler)
+			taken = lappend(taken, sending);
 	});
 	return taken;
 }
@@ -139,6 +150,48 @@ notify_listeners(bool all)
 	}
 	foreach (cell, taken)
 		pg_atomic_write_u32(&static_cast<Sending *>(lfirst(cell))->queue->wake, 1);
+}
+
+// ---- handlers
+
+namespace {
+
+// What was altered is read first: a later change is noticed.
+void
+learn(Call *call, QueueSlot *slot, Watch *watch)
+{
+	const Queue *queue;
+
+	watch->altered = pg_atomic_read_u32(&slot->altered);
+	queue = find_queue(call, cstring_to_text(slot->name));
+	watch->has_handler = queue != nullptr && queue->handler != nullptr;
+	watch->known = true;
+}
+
+} // namespace
+
+void
+look_for_handlers()
+{
+	bool unknown = false;
+
+	each_queue([&](QueueSlot *slot, Watch *watch) { unknown |= watch->comes && !knows_handler(slot, watch); });
+	if (unknown && !run_step(&worker.handlers, [] {
+			Call call;
+
+			begin_call(&call, name_in_ledger);
+			each_queue([&](QueueSlot *slot, Watch *watch) {
+				if (watch->comes && !knows_handler(slot, watch))
+					learn(&call, slot, watch);
+			});
+			end_call(&call);
+		}))
+		return;
+	each_queue([](QueueSlot *, Watch *watch) {
+		if (watch->comes && watch->has_handler)
+			want_handlers();
+		watch->comes = false;
+	});
 }
 
 // ---- waking sessions

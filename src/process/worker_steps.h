@@ -18,6 +18,10 @@ struct Watch {
 	int64 listed;           // the last look that found the queue in the table
 	bool rouses;            // sessions that wait for it are to be woken
 	bool afresh;            // also if some were woken before
+	bool comes;             // something has, which a handler may be for
+	bool known;             // whether it has a handler
+	bool has_handler;
+	uint32 altered; // when that was known
 };
 
 struct Worker {
@@ -30,6 +34,7 @@ struct Worker {
 	Step repair;
 	Step settle;
 	Step due;
+	Step handlers;
 	TimestampTz next_settle; // of marks of keys
 	TimestampTz next_expiry;
 	TimestampTz expired_from;  // earlier expiries are left to the safety poll
@@ -62,6 +67,8 @@ void make_steps(ProcessStatus *report);
 void notify_listeners(bool all);
 // Wakes the sessions that wait, as many as there is something for.
 void rouse_sessions();
+// Has what came handled, if it has a handler.
+void look_for_handlers();
 // Tells them whether they can rely on it.
 void promise_to_rouse(bool rouses);
 // One slice of the walk over expired leases; the next one follows at once.

@@ -73,6 +73,14 @@ is_in_use()
 }
 
 bool
+is_no_restore()
+{
+	DatabaseSlot *slot = my_database();
+
+	return is_in_use() || (slot != nullptr && pg_atomic_read_u32(&slot->made_anew) == 0);
+}
+
+bool
 is_being_filled()
 {
 	return is_subscribed() || lacks_indexes(messages_shape) || lacks_indexes(attempts_shape);

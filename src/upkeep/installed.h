@@ -15,5 +15,7 @@ bool is_being_filled();
 // In a transaction: whether something was enqueued into this outbox since the server started.
 // Then no restore fills it. False if the library is not preloaded.
 bool is_in_use();
+// The same, or the extension was there when the server started.
+bool is_no_restore();
 
 } // namespace outbox

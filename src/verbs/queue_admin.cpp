@@ -431,6 +431,7 @@ OUTBOX_FUNCTION(outbox_alter_queue)
 	change_queue(fcinfo, "alter_queue()",
 				 [&](Table *table, TupleTableSlot *row) { put_settings(fcinfo, owners, table, row, true); });
 	note_limit(PG_GETARG_TEXT_PP(0));
+	note_altered(PG_GETARG_TEXT_PP(0));
 	PG_RETURN_VOID();
 }
 

@@ -101,6 +101,7 @@ struct Seen {
 	bool unstarted;
 	ProcessStatus worker;
 	ProcessStatus maintenance;
+	ProcessStatus handler;
 };
 
 List *
@@ -125,6 +126,7 @@ seen_databases()
 			copy->unstarted = pg_atomic_read_u32(&slot->unstarted) != 0;
 			copy->worker = slot->report;
 			copy->maintenance = slot->maintenance;
+			copy->handler = slot->handler;
 		}
 		LWLockRelease(shared->lock);
 		if (shown)
@@ -148,6 +150,7 @@ worker_state(const Seen *seen)
 	return seen->unstarted ? "no free slot" : "stopped";
 }
 
+// Also of handlers.
 const char *
 maintenance_state(const ProcessStatus *report)
 {
@@ -189,6 +192,8 @@ OUTBOX_FUNCTION(outbox_worker_status)
 
 		put_process(fcinfo, "worker", seen->database, &seen->worker, worker_state(seen));
 		put_process(fcinfo, "maintenance", seen->database, &seen->maintenance, maintenance_state(&seen->maintenance));
+		if (seen->handler.starts > 0 || seen->handler.error_at != 0)
+			put_process(fcinfo, "handler", seen->database, &seen->handler, maintenance_state(&seen->handler));
 	}
 	return static_cast<Datum>(0);
 }
