@@ -55,15 +55,9 @@ Outlet::time_out(Clock::time_point now)
 			continue;
 
 		Open one = std::move(found->second);
-		Endpoint &endpoint = *one.endpoint;
 		open.erase(found);
-		// A sink that has said nothing at all since the hand-over is away, whatever its connection says.
-		auto handed = one.handed;
-		bool mute = endpoint.last_answer < handed;
 		finish(std::move(one),
 			   {.code = "TIMEOUT", .text = "no answer within " + std::to_string(settings.timeout.count()) + " ms"});
-		if (mute)
-			away(endpoint, handed, now);
 	}
 }
 
@@ -78,7 +72,9 @@ Outlet::finish(Open one, Answer answer)
 				  .handed = one.handed,
 				  .answered = now,
 				  .trace_id = one.trace_id};
-	bool timed_out = answer.code == "TIMEOUT";
+	bool timed_out = answer.code == "TIMEOUT"; // ours, or the sink's own
+	// A sink that has said nothing at all since the hand-over is away, whatever its connection says.
+	bool mute = timed_out && endpoint.last_answer < one.handed;
 
 	endpoint.in_hand--;
 	if (!timed_out)
@@ -122,7 +118,7 @@ Outlet::finish(Open one, Answer answer)
 			state.away++;
 			break;
 	}
-	if (fault == Fault::sink)
+	if (fault == Fault::sink || mute)
 		away(endpoint, one.handed, now);
 	else if (!timed_out)
 		endpoint.breaker.answered();

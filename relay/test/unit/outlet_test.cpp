@@ -365,6 +365,25 @@ TEST_F(OutletTest, TimesOutAndIgnoresWhatComesLater)
 	EXPECT_TRUE(collected->results.none());
 }
 
+// Some sinks count the time themselves, and it is chance who is the first.
+TEST_F(OutletTest, TakesTheTimeoutOfASinkForSilenceToo)
+{
+	start();
+	submit(1);
+	submit(2);
+	auto first = script->handed.next(), second = script->handed.next();
+	answer(second);
+	EXPECT_EQ(collected->results.next().verdict, Verdict::accepted);
+	answer(first, "TIMEOUT");
+	EXPECT_EQ(collected->results.next().verdict, Verdict::try_again);
+	submit(3);
+	answer(script->handed.next(), "TIMEOUT"); // nothing since the second
+	EXPECT_EQ(collected->results.next().verdict, Verdict::try_again);
+	submit(4);
+	submit(5, "illegal");
+	EXPECT_EQ(collected->results.next().verdict, Verdict::untried);
+}
+
 TEST_F(OutletTest, HandsOverNothingWhileTheSinkIsBlocked)
 {
 	start();
