@@ -4,6 +4,8 @@
 #                                          nothing but work; %source are more keys of [[source]], values as TOML has them; $sinks
 #                                          is what comes after it
 #   reload($relay, $config)                gives a running relay another configuration, and has it read
+#   check($config, NAME => VALUE, ...)        --check, with these variables: its exit status and output
+#   check_names($config, $env, SINK => CODE, ...)  --check fails, and says of each of these sinks that
 #   make_producer($node)                   then there are
 #   start_producing($node, $kind, %what)   a session that commits ten messages each 20 ms until stop_producing($node, $it): event_type
 #                                          and partition_key are $kind, or keys => N: $kind and a number; queue => 'default'
@@ -31,7 +33,7 @@ use Exporter 'import';
 use OutboxTest ();
 use Test::More;
 
-our @EXPORT = qw(relay_config reload make_producer start_producing stop_producing wait_until_delivered wait_until_done proven);
+our @EXPORT = qw(relay_config reload check check_names make_producer start_producing stop_producing wait_until_delivered wait_until_done proven);
 
 sub relay_config
 {
@@ -55,6 +57,26 @@ sub reload
 	write_file("$relay->{folder}/relay.toml", $config);
 	$relay->signal('HUP');
 	return wait_for(sub { (() = $relay->log =~ /configuration was read again/g) > $before }, 'the configuration to be read');
+}
+
+sub check
+{
+	my ($config, %env) = @_;
+	local %ENV = (%ENV, %env);
+	my $program = $ENV{OUTBOX_RELAY} // "$BrokerTest::Base::here/../outbox-relay";
+	my ($out, undef, $status) = tool([ $program, '--config', write_file(new_folder('check') . '/relay.toml', $config), '--check' ], may_fail => 1);
+
+	return ($status, $out);
+}
+
+sub check_names
+{
+	my ($config, $env, %codes) = @_;
+	my ($status, $out) = check($config, %$env);
+	my %said = $out =~ /^sink (\w+)(?: \S+)?: (?!reached)(\w+)/mg;
+
+	is($status, 1, '--check: exit status 1');
+	return is_deeply({ map { $_ => $said{$_} } keys %codes }, \%codes, '--check names it') || diag($out);
 }
 
 sub make_producer

@@ -139,6 +139,16 @@ Template::constant() const
 	return std::all_of(pieces.begin(), pieces.end(), [](const Piece &piece) { return piece.fields.empty(); });
 }
 
+std::string
+Template::prefix() const
+{
+	std::string result;
+
+	for (auto piece = pieces.begin(); piece != pieces.end() && piece->fields.empty(); ++piece)
+		result += piece->literal;
+	return result;
+}
+
 Text
 Template::apply(const Message &message, Escape escape) const
 {

@@ -23,7 +23,8 @@ public:
 	explicit Template(std::string_view text); // throws std::invalid_argument
 
 	[[nodiscard]] bool empty() const { return pieces.empty(); }
-	[[nodiscard]] bool constant() const; // without a field
+	[[nodiscard]] bool constant() const;      // without a field
+	[[nodiscard]] std::string prefix() const; // what stands before the first field
 	// Nothing if a field has no value.
 	[[nodiscard]] Text apply(const Message &message, Escape escape = Escape::none) const;
 	[[nodiscard]] const std::string &source() const { return my_source; }

@@ -175,7 +175,7 @@ constexpr Code status_table[] = {
 	X(HTTP3, moment, "not asked for: there is no HTTP/3") \
 	X(QUIC_CONNECT_ERROR, sink, "not asked for: there is no HTTP/3") \
 	X(PROXY, sink, "the proxy refused the connection") \
-	X(SSL_CLIENTCERT, sink, "the endpoint wants a client certificate") \
+	X(SSL_CLIENTCERT, sink, "the endpoint wants a client certificate, or does not take the one that it got") \
 	X(UNRECOVERABLE_POLL, moment, "the system could not wait for the sockets")
 
 #define CURL_ERRORS_8_6(X) X(TOO_LARGE, message, "a header or the URL is too large for libcurl")

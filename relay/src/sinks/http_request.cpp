@@ -6,6 +6,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/ssl.h>
 #include <strings.h>
 #include <sys/socket.h>
 
@@ -17,6 +18,45 @@ using namespace std::chrono_literals;
 
 constexpr size_t most_read = 64 * 1024, most_kept = 2048, longest_reference = 256;
 constexpr std::chrono::seconds longest_retry_after = 24h;
+
+// The connection may outlive the request for which it was made, so it keeps the place of its alert itself.
+using Alert = std::shared_ptr<int>;
+
+void
+forget_alert(void *, void *alert, CRYPTO_EX_DATA *, int, long, void *)
+{
+	delete static_cast<Alert *>(alert);
+}
+
+int
+alert_index()
+{
+	static const int index = SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, forget_alert);
+	return index;
+}
+
+void
+keep_alert(const SSL *ssl, int where, int value)
+{
+	if ((where & SSL_CB_READ_ALERT) == SSL_CB_READ_ALERT && value >> 8 == SSL3_AL_FATAL)
+		**static_cast<Alert *>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), alert_index())) = value & 0xff;
+}
+
+// Whether it is about the certificate of the client. By TLS 1.3 it comes when the handshake is over, so that for
+// libcurl the connection has broken like any other.
+bool
+refuses_client(int alert)
+{
+	return (alert >= SSL_AD_BAD_CERTIFICATE && alert <= SSL_AD_CERTIFICATE_UNKNOWN) || alert == SSL_AD_UNKNOWN_CA ||
+		   alert == SSL_AD_ACCESS_DENIED || alert == SSL_AD_CERTIFICATE_REQUIRED;
+}
+
+bool
+tls_is_openssl()
+{
+	const char *name = curl_version_info(CURLVERSION_NOW)->ssl_version;
+	return name && std::string_view(name).starts_with("OpenSSL");
+}
 
 } // namespace
 
@@ -58,6 +98,24 @@ HttpRequest::set_up_tls()
 	set_text(CURLOPT_SSLCERT, settings.client_certificate);
 	set_text(CURLOPT_SSLKEY, settings.client_key);
 	set_text(CURLOPT_KEYPASSWD, settings.client_key_password.reveal());
+	static const bool openssl = tls_is_openssl();
+	if (openssl)
+	{
+		set(CURLOPT_SSL_CTX_FUNCTION, &HttpRequest::listen_to_alerts);
+		set(CURLOPT_SSL_CTX_DATA, this);
+	}
+}
+
+CURLcode
+HttpRequest::listen_to_alerts(CURL *, void *context, void *self)
+{
+	auto *ssl = static_cast<SSL_CTX *>(context);
+	auto alert = std::make_unique<Alert>(static_cast<HttpRequest *>(self)->alert);
+	if (SSL_CTX_set_ex_data(ssl, alert_index(), alert.get()) != 1)
+		return CURLE_OUT_OF_MEMORY;
+	(void)alert.release();
+	SSL_CTX_set_info_callback(ssl, keep_alert);
+	return CURLE_OK;
 }
 
 void
@@ -212,7 +270,7 @@ HttpRequest::failed(CURLcode result) const
 		curl_easy_getinfo(easy.get(), CURLINFO_PRETRANSFER_TIME_T, &sent_after);
 		return {.code = sent_after == 0 ? "CONNECT_TIMEOUT" : "TIMEOUT", .text = text};
 	}
-	return {.code = curl_error_code(result), .text = text};
+	return {.code = curl_error_code(refuses_client(*alert) ? CURLE_SSL_CLIENTCERT : result), .text = text};
 }
 
 Answer

@@ -59,6 +59,7 @@ public:
 
 private:
 	static size_t take_response(const char *data, size_t size, size_t count, void *self);
+	static CURLcode listen_to_alerts(CURL *handle, void *context, void *self);
 	static curl_socket_t open_socket(void *self, curlsocktype purpose, curl_sockaddr *address);
 
 	template <class Value>
@@ -92,6 +93,8 @@ private:
 	size_t response_size = 0;
 	bool cut = false;
 	int allowed = 0, refused = 0; // addresses
+	// The fatal one of TLS that the endpoint sent on the connection which was made for this request, or 0.
+	std::shared_ptr<int> alert = std::make_shared<int>(0);
 };
 
 } // namespace relay

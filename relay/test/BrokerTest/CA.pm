@@ -7,6 +7,8 @@
 #     expired                      the same, for localhost, of yesterday
 #     client                       the same, for a client named "relay"
 #     stranger_ca                  another authority, which has certified nothing
+#     stranger_key                 its key
+#     empty                        a file without any
 #
 # server_files(TLS): the hash of cert, key, both for what a start_... function got as tls: 1, 'other' or 'expired'.
 #
@@ -54,9 +56,10 @@ sub test_ca
 	my $authority = authority($folder, 'ca');
 
 	$ca = {
-		ca => $authority, stranger_ca => authority($folder, 'stranger'), %{ certificate($folder, 'localhost', $local) },
+		ca => $authority, stranger_ca => authority($folder, 'stranger'), stranger_key => "$folder/stranger.key", %{ certificate($folder, 'localhost', $local) },
 		other => certificate($folder, 'other', 'DNS:other.example'),
-		expired => certificate($folder, 'expired', $local, -1), client => certificate($folder, 'relay', 'DNS:relay.example') };
+		expired => certificate($folder, 'expired', $local, -1), client => certificate($folder, 'relay', 'DNS:relay.example'),
+		empty => write_file("$folder/empty.pem", '') };
 	return $ca;
 }
 

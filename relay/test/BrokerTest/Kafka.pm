@@ -4,6 +4,7 @@
 #   nodes          1 or 3
 #   auto_create    true: topics come into being when they are used. Default: not
 #   tls            1: clients speak TLS; 'other', 'expired': to such a certificate of test_ca
+#   clients        1 (with tls): those without a certificate of test_ca are refused
 #   user, password clients log in by SASL PLAIN
 #   proxy          true: clients are led through a proxy for each node: $kafka->node(1)->proxy
 #   config         a hash of settings of the brokers that come after ours
@@ -117,6 +118,7 @@ sub properties
 	if ($options->{tls})
 	{
 		@settings{ 'ssl.keystore.type', 'ssl.keystore.location' } = ('PEM', server_files($options->{tls})->{both});
+		@settings{ 'listener.name.client.ssl.client.auth', 'ssl.truststore.type', 'ssl.truststore.location' } = ('required', 'PEM', test_ca()->{ca}) if $options->{clients};
 	}
 	if ($options->{user})
 	{
@@ -137,6 +139,7 @@ sub client_config
 	$config{'security.protocol'} = lc(($options->{user} ? 'SASL_' : '') . ($options->{tls} ? 'SSL' : 'PLAINTEXT'))
 		if $options->{user} || $options->{tls};
 	$config{'ssl.ca.location'} = test_ca()->{ca} if $options->{tls};
+	@config{ 'ssl.certificate.location', 'ssl.key.location' } = @{ test_ca()->{client} }{ 'cert', 'key' } if $options->{clients};
 	@config{ 'sasl.mechanism', 'sasl.username', 'sasl.password' } = ('PLAIN', @$options{ 'user', 'password' }) if $options->{user};
 	return \%config;
 }

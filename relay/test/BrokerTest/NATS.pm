@@ -2,6 +2,7 @@
 #
 # start_nats(OPTION => VALUE, ...):
 #   tls              1: clients must speak TLS; 'other', 'expired': to such a certificate of test_ca
+#   clients          1 (with tls): those without a certificate of test_ca are refused
 #   user, password   or token: what clients log in with
 #   config           lines of the configuration that come after ours
 #
@@ -41,7 +42,9 @@ END
 	{
 		my $files = server_files($options{tls});
 
-		$conf .= qq(tls { cert_file: "$files->{cert}", key_file: "$files->{key}", timeout: 10 }\n);
+		my $clients = $options{clients} ? qq(ca_file: "${\ test_ca()->{ca}}", verify: true,) : '';
+
+		$conf .= qq(tls { cert_file: "$files->{cert}", key_file: "$files->{key}", $clients timeout: 10 }\n);
 	}
 	$conf .= qq(authorization { user: "$options{user}", password: "$options{password}" }\n) if $options{user};
 	$conf .= qq(authorization { token: "$options{token}" }\n) if $options{token};
@@ -72,7 +75,8 @@ sub ask
 
 	$login{pass} = delete $login{password} if $login{password};
 	$login{auth_token} = delete $login{token} if $login{token};
-	return python_tool('nats', { port => $self->{port}, login => \%login, ca => $options->{tls} ? test_ca()->{ca} : undef, requests => \@requests });
+	return python_tool('nats', { port => $self->{port}, login => \%login, ca => $options->{tls} ? test_ca()->{ca} : undef,
+			client => $options->{clients} ? [ @{ test_ca()->{client} }{ 'cert', 'key' } ] : undef, requests => \@requests });
 }
 
 sub api

@@ -2,6 +2,7 @@
 #
 # start_rabbitmq(OPTION => VALUE, ...):
 #   tls          1: a second port speaks TLS; 'other', 'expired': to such a certificate of test_ca
+#   clients      1 (with tls): those without a certificate of test_ca are refused
 #   user, password   instead of relay, secret
 #   config       lines of rabbitmq.conf that come after ours
 #
@@ -73,8 +74,8 @@ listeners.ssl.local = 127.0.0.1:$self{tls_port}
 ssl_options.cacertfile = $ca
 ssl_options.certfile = $files->{cert}
 ssl_options.keyfile = $files->{key}
-ssl_options.verify = verify_none
-ssl_options.fail_if_no_peer_cert = false
+ssl_options.verify = ${\ ($options{clients} ? 'verify_peer' : 'verify_none')}
+ssl_options.fail_if_no_peer_cert = ${\ ($options{clients} ? 'true' : 'false')}
 END
 	}
 	write_file("$folder/rabbitmq.conf", $conf . ($options{config} // ''));

@@ -2,6 +2,7 @@
 #
 # start_receiver(OPTION => VALUE, ...):
 #   tls        1: HTTPS, HTTP/2 for clients that ask for it (ALPN); 'other', 'expired': with such a certificate of test_ca
+#   clients    1 (with tls): those without a certificate of test_ca are refused
 #   http2      false (with tls): HTTP/1.1 only
 #
 #   port, url(PATH)              http://127.0.0.1:PORT/PATH, or https://localhost:PORT/PATH
@@ -31,7 +32,7 @@ use strict;
 use warnings;
 
 use BrokerTest::Base qw($here free_port json_lines new_folder slurp wait_for);
-use BrokerTest::CA 'server_files';
+use BrokerTest::CA qw(test_ca server_files);
 use BrokerTest::Control;
 
 our @ISA = ('BrokerTest::Control');
@@ -40,7 +41,8 @@ sub new
 {
 	my ($class, %options) = @_;
 	my $port = free_port();
-	my @tls = $options{tls} ? (@{ server_files($options{tls}) }{ 'cert', 'key' }, $options{http2} // 1 ? 'h2' : 'http/1.1') : ();
+	my @tls = $options{tls} ? (@{ server_files($options{tls}) }{ 'cert', 'key' }, $options{http2} // 1 ? 'h2' : 'http/1.1',
+		$options{clients} ? test_ca()->{ca} : ()) : ();
 
 	return $class->SUPER::new(
 		name => 'receiver', folder => new_folder('receiver'), listens => $port, tls => scalar @tls,

@@ -162,40 +162,71 @@ $kafka->kill9;
 my $password = 'q7Zw-very.secret';
 my $files = new_folder('secrets');
 
-$kafka = start_kafka(tls => 1, user => 'relay', password => $password);
+$kafka = start_kafka(tls => 1, clients => 1, user => 'relay', password => $password);
 $brokers = $kafka->bootstrap;
 $kafka->create_topic('events.secret');
 write_file("$files/$_->[0]", $_->[1]) foreach [ right => $password ], [ wrong => "not $password" ];
 
+my $ca = test_ca();
+my $expired = start_receiver(tls => 'expired');    # TLS comes first, so any server will do
+
+# Right, or wrong in one way.
 sub guarded
 {
-	my ($ca, $secret) = @_;
+	my (%wrong) = @_;
+	my ($secret, $to) = ($wrong{secret} // 'right', $wrong{brokers} // $brokers);
+	my $authority = $wrong{ca} // $ca->{ca};
+	my $client = $wrong{nobody} ? '' : qq{"ssl.certificate.location" = "$ca->{client}{cert}"\n"ssl.key.location" = "$ca->{client}{key}"};
 
 	return relay_config($node, qq{
 [sink.kafka]
 type = "kafka"
-brokers = "$brokers"
+brokers = "$to"
 timeout = "3s"
 [sink.kafka.properties]
 "security.protocol" = "SASL_SSL"
 "sasl.mechanism" = "PLAIN"
 "sasl.username" = "relay"
 "sasl.password" = { file = "$files/$secret" }
-"ssl.ca.location" = "$ca"
+"ssl.ca.location" = "$authority"
+$client
 debug = "security,broker,conf"
 [[route]]
 });
 }
 
-my ($ca, $stranger) = @{ test_ca() }{qw(ca stranger_ca)};
+# 127.1 is 127.0.0.1, but not what the certificate says.
+my @strangers = (
+	[ 'another name', '_SSL', brokers => $brokers =~ s/localhost/127.1/r ],
+	[ 'another authority', '_SSL', ca => $ca->{stranger_ca} ],
+	[ 'expired', '_SSL', brokers => 'localhost:' . $expired->port ],
+	[ 'no certificate', '_SSL', nobody => 1 ],
+	[ 'a wrong password', '_AUTHENTICATION', secret => 'wrong' ]);
+
 $node->safe_psql('postgres', q{SELECT outbox.enqueue('secret', to_jsonb(n)) FROM generate_series(1, 50) n});
-$relay = start_relay(guarded($stranger, 'right'));
-$relay->wait_log(qr/the sink is away.*KAFKA__SSL/);
-reload($relay, guarded($ca, 'wrong'));
-$relay->wait_log(qr/the sink is away.*KAFKA__AUTHENTICATION/);
-is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.attempts a JOIN outbox.messages USING (outbox_id) WHERE event_type = 'secret' AND state <> 'RETRYABLE'}),
-	'0', 'a wrong certificate, a wrong password: no message ends');
-reload($relay, guarded($ca, 'right'));
+$relay = start_relay(guarded());
+wait_until_done($node);
+is((check(guarded(ca => $ca->{empty})))[0], 2, 'no authority: the configuration is refused');
+foreach my $stranger (@strangers)
+{
+	my ($name, $code, %wrong) = @$stranger;
+	my $away = () = $relay->log =~ /the sink is away/g;
+
+	my $says = qr/KAFKA_(?:$code|_ALL_BROKERS_DOWN)\b/;    # where there is only one broker, both are true
+	my ($status, $out) = check(guarded(%wrong));
+
+	is($status, 1, "$name: --check fails");
+	like($out, qr/^sink kafka: $says.*(?:certificate|authentication)/mi, '... and names it');
+	reload($relay, guarded(%wrong));
+	$node->safe_psql('postgres', q{SELECT outbox.enqueue('secret', to_jsonb(n)) FROM generate_series(1, 10) n});
+	wait_for(sub { (() = $relay->log =~ /the sink is away/g) > $away }, 'the sink to be away');
+	my ($said) = reverse grep { /the sink is away/ } split /\n/, $relay->log;
+	like($said, qr/code=$says/, '... the sink is away');
+}
+is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox.attempts a JOIN outbox.messages USING (outbox_id) WHERE event_type = 'secret' AND state NOT IN ('RETRYABLE', 'DISPATCHED')}),
+	'0', 'no message ends');
+is(scalar(my @sent = $kafka->deliveries('events.secret')), 50, '... and none is sent');
+reload($relay, guarded());
 wait_until_done($node);
 proven($node, 'TLS and a login', [ map { $_->{outbox_id} } $kafka->deliveries('events.secret') ], where => "event_type = 'secret'");
 

@@ -16,8 +16,10 @@ use Test::More;
 
 my ($right, $wrong) = ('Pa55-that-is-right', 'Pa55-that-is-wrong');
 my $node = new_node('main', preload => 1, conf => "outbox.notify_gather = '1ms'");
-my $rabbitmq = start_rabbitmq(tls => 1, password => $right, config => "max_message_size = 100000\n");
+my $rabbitmq = start_rabbitmq(tls => 1, clients => 1, password => $right, config => "max_message_size = 100000\n");
+my $expired = start_receiver(tls => 'expired');    # TLS comes first, so any server will do
 my $ca = test_ca();
+my $queues = '"default", ' . join ', ', map { qq{"$_"} } my @all = qw(tls name stranger expired rootless nobody login);
 
 sub sql { my ($sql) = @_; return $node->safe_psql('postgres', $sql); }
 sub wait_sql { my ($sql, $what) = @_; return wait_for(sub { sql($sql) eq 't' }, $what // $sql); }
@@ -40,14 +42,17 @@ sub secured
 	my ($name, %options) = @_;
 	my $host = $options{host} // 'localhost';
 	my $ca_file = $options{ca} // $ca->{ca};
+	my $port = $options{port} // $rabbitmq->tls_port;
+	my $client = $options{nobody} ? '' : qq{cert = "$ca->{client}{cert}"\nkey = "$ca->{client}{key}"};
 	my $variable = $options{password} // 'RIGHT_PASSWORD';
 
 	return <<"END";
 [sink.$name]
 type = "rabbitmq"
-hosts = ["$host:${\ $rabbitmq->tls_port}"]
+hosts = ["$host:$port"]
 tls = true
 ca = "$ca_file"
+$client
 user = "relay"
 password = { env = "$variable" }
 exchange = "events"
@@ -105,17 +110,18 @@ sub config
 {
 	my (@secured) = @_;
 
-	return relay_config($node, sinks(@secured), queues => '["default", "tls", "name", "stranger", "login"]', poll_interval => '"100ms"');
+	return relay_config($node, sinks(@secured), queues => "[$queues]", poll_interval => '"100ms"');
 }
 
 $rabbitmq->exchange('events', type => 'topic');
 $rabbitmq->exchange('Order', type => 'topic');
 sql(q{
 	SELECT outbox.alter_queue('default', max_attempts => NULL, backoff_base => '50 ms', backoff_cap => '200 ms');
-	SELECT outbox.create_queue(q, backoff_base => '50 ms', backoff_cap => '200 ms') FROM unnest(ARRAY['tls', 'name', 'stranger', 'login']) q});
+	SELECT outbox.create_queue(q, backoff_base => '50 ms', backoff_cap => '200 ms') FROM unnest('{tls, name, stranger, expired, rootless, nobody, login}'::text[]) q});
 
 # 127.1 is 127.0.0.1, but not what the certificate says.
-my @tls = (secured('tls'), secured('name', host => '127.1'), secured('stranger', ca => $ca->{stranger_ca}), secured('login', password => 'WRONG_PASSWORD'));
+my @tls = (secured('tls'), secured('name', host => '127.1'), secured('stranger', ca => $ca->{stranger_ca}),
+	secured('expired', port => $expired->port), secured('rootless', ca => $ca->{empty}), secured('nobody', nobody => 1), secured('login', password => 'WRONG_PASSWORD'));
 my $relay = start_relay(config(@tls), env => { RIGHT_PASSWORD => $right, WRONG_PASSWORD => $wrong });
 
 # ---------------------------------------------------------------- what arrives
@@ -216,19 +222,29 @@ proven($node, 'beside one that is too large', ids('steady'), where => "event_typ
 
 # ---------------------------------------------------------------- TLS and login
 
-sql(qq{SELECT outbox.enqueue('$_.x', to_jsonb(n), '$_') FROM generate_series(1, 20) n}) foreach qw(tls name stranger login);
-bind_queue($_, "events.$_.#") foreach qw(tls name stranger login);
+my %refused = (
+	name => 'AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED',
+	stranger => 'AMQP_STATUS_SSL_PEER_VERIFY_FAILED',
+	expired => 'AMQP_STATUS_SSL_PEER_VERIFY_FAILED',
+	rootless => 'AMQP_STATUS_SSL_ERROR',
+	nobody => 'AMQP_STATUS_SSL_ERROR',
+	login => 'AMQP_LOGIN_REFUSED');
+
+check_names(config(@tls), { RIGHT_PASSWORD => $right, WRONG_PASSWORD => $wrong }, %refused);
+sql(qq{SELECT outbox.enqueue('$_.x', to_jsonb(n), '$_') FROM generate_series(1, 20) n}) foreach @all;
+bind_queue($_, "events.$_.#") foreach @all;
 wait_until_done($node, "queue = 'tls'");
 proven($node, 'TLS', ids('tls'), where => "queue = 'tls'");
-$relay->wait_log(qr/cannot connect.*sink=$_/) foreach qw(name stranger login);
-wait_sql(qq{SELECT count(*) > 0 FROM outbox.attempts JOIN outbox.messages USING (outbox_id) WHERE queue = '$_'}) foreach qw(name stranger login);
-is(outcomes('name.x'), 'RETRYABLE AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED', 'the certificate is for another name: the sink is away');
-is(outcomes('stranger.x'), 'RETRYABLE AMQP_STATUS_SSL_PEER_VERIFY_FAILED', 'it is by an unknown authority');
-is(outcomes('login.x'), 'RETRYABLE AMQP_LOGIN_REFUSED', 'the password is wrong');
-is(join(' ', map { $rabbitmq->depth($_) } qw(name stranger login)), '0 0 0', '... and nothing was sent');
-reload($relay, config(map { secured($_) } qw(tls name stranger login)));
+foreach my $kind (sort keys %refused)
+{
+	$relay->wait_log(qr/cannot connect.*sink=$kind/);
+	wait_sql(qq{SELECT count(*) > 0 FROM outbox.attempts JOIN outbox.messages USING (outbox_id) WHERE queue = '$kind'});
+	is(outcomes("$kind.x"), "RETRYABLE $refused{$kind}", "$kind: the sink is away");
+	is($rabbitmq->depth($kind), '0', '... and nothing was sent');
+}
+reload($relay, config(map { secured($_) } @all));
 wait_until_done($node);
-proven($node, "$_ was made right", ids($_), where => "queue = '$_'") foreach qw(name stranger login);
+proven($node, "$_ was made right", ids($_), where => "queue = '$_'") foreach sort keys %refused;
 
 # ---------------------------------------------------------------- in the end
 

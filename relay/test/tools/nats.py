@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Sends requests to a NATS server and prints the answers, one JSON object a line.
 
-Standard input: {"port": N, "login": {...}, "ca": FILE or null, "requests": [[SUBJECT, BODY, {HEADER: VALUE}], ...]}.
+Standard input: {"port": N, "login": {...}, "ca": FILE or null,
+"client": [CERTIFICATE, KEY] or null, "requests": [[SUBJECT, BODY, {HEADER: VALUE}], ...]}.
 A body that is an object is sent as JSON. A message that a stream returns is printed decoded; one that is
 gone is left out. This is the text protocol, on one connection, without a client library: Debian has none for scripts.
 """
@@ -14,13 +15,16 @@ import sys
 
 
 class Connection:
-    def __init__(self, port, login, ca):
+    def __init__(self, port, login, ca, client):
         self.socket = socket.create_connection(("localhost" if ca else "127.0.0.1", port), timeout=60)
         self.buffer = b""
         self.line()
         if ca:
             assert not self.buffer
-            self.socket = ssl.create_default_context(cafile=ca).wrap_socket(self.socket, server_hostname="localhost")
+            tls = ssl.create_default_context(cafile=ca)
+            if client:
+                tls.load_cert_chain(*client)
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         options = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "lang": "test", "version": "1", "protocol": 1, **login}
         self.send(f"CONNECT {json.dumps(options)}\r\nSUB _INBOX.test 1\r\n".encode())
 
@@ -78,7 +82,7 @@ def headers_of(text):
 
 def main():
     request = json.load(sys.stdin)
-    connection = Connection(request["port"], request["login"], request["ca"])
+    connection = Connection(request["port"], request["login"], request["ca"], request["client"])
     for subject, body, headers in request["requests"]:
         answer = connection.request(subject, body, headers)
         message = answer.get("message") if ".STREAM.MSG.GET." in subject else None

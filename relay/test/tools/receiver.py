@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """An HTTP server on loopback that records requests and misbehaves: BrokerTest/Receiver.pm says how.
 
-    receiver.py PORT [CERTIFICATE KEY h2|http/1.1]
+    receiver.py PORT [CERTIFICATE KEY h2|http/1.1 [AUTHORITY]]
 
 Requests go to the file `requests` of the working folder, one JSON object a line. HTTP/1.1 is done by hand, since no
 library would break it the way tests want it; HTTP/2 is h2's.
@@ -274,12 +274,29 @@ class Reply2:
         raise EOFError
 
 
+def say_why():
+    """asyncio ends a connection without sending what TLS has to say about it; other servers send the alert."""
+    protocol = asyncio.sslproto.SSLProtocol
+    end = protocol._on_handshake_complete
+
+    def complete(self, error):
+        if error is not None:
+            self._process_outgoing()
+        end(self, error)
+
+    protocol._on_handshake_complete = complete
+
+
 async def main():
     receiver, tls = Receiver(), None
     if len(sys.argv) > 2:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(sys.argv[2], sys.argv[3])
         tls.set_alpn_protocols(["h2", "http/1.1"] if sys.argv[4] == "h2" else ["http/1.1"])
+        if len(sys.argv) > 5:
+            tls.load_verify_locations(sys.argv[5])
+            tls.verify_mode = ssl.CERT_REQUIRED
+            say_why()
     await asyncio.start_server(receiver.connection, "127.0.0.1", int(sys.argv[1]), ssl=tls, backlog=1024, limit=1 << 24)
     async with await control.serve(receiver.handle):
         await asyncio.Event().wait()

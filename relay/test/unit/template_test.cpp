@@ -61,6 +61,7 @@ TEST(Template, Empty)
 	EXPECT_EQ(applied(""), "");
 	EXPECT_TRUE(Template("a{{").constant());
 	EXPECT_FALSE(Template("a{queue}").constant());
+	EXPECT_EQ(Template("a{{b}}{queue}c").prefix(), "a{b}");
 	EXPECT_EQ(Template("{queue}").source(), "{queue}");
 }
 
