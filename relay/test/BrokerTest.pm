@@ -33,6 +33,7 @@ use BrokerTest::Proxy;
 use BrokerTest::RabbitMQ;
 use BrokerTest::Receiver;
 use Exporter 'import';
+use POSIX ();
 use Test::More ();
 
 our @EXPORT = qw(start_kafka start_rabbitmq start_nats start_receiver start_proxy start_browser start_relay
@@ -55,7 +56,7 @@ sub skip_without_kafka
 	return;
 }
 
-# The relay: ready when its log matches, at once by default. Its folder has the configuration, relay.toml.
+# The relay: ready when it heeds signals, and its log matches. Its folder has the configuration, relay.toml.
 my $relays = 0;
 
 sub start_relay
@@ -70,7 +71,16 @@ sub start_relay
 	return BrokerTest::Process->new(
 		name => $name, folder => $folder, env => $options{env} // {},
 		command => [ $ENV{OUTBOX_RELAY} // "$here/../outbox-relay", '--config', $file, @{ $options{arguments} // [] } ],
-		ready => sub { !$options{ready} || $_[0]->log =~ $options{ready} })->start;
+		ready => sub { heeds_signals($_[0]->pid) && (!$options{ready} || $_[0]->log =~ $options{ready}) })->start;
+}
+
+# Whether HUP is blocked, as the relay has the signals that it reads. Before that they would end the program.
+sub heeds_signals
+{
+	my ($pid) = @_;
+	my ($blocked) = (eval { slurp("/proc/$pid/status") } // '') =~ /^SigBlk:\s*([0-9a-f]+)/m;
+
+	return hex($blocked // 0) & 1 << POSIX::SIGHUP() - 1;
 }
 
 1;
