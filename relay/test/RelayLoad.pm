@@ -101,7 +101,7 @@ sub kill_often
 
 	foreach (1 .. $rounds)
 	{
-		my $work = int rand(rand() < 0.2 ? 500 : 60_000);
+		my $work = int rand(rand() < 0.2 ? 500 : 40_000);
 
 		wait_for(sub { length $relay->log >= $work }, 'some work');
 		$relay->kill9;

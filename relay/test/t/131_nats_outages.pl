@@ -1,6 +1,6 @@
 # The relay with a real NATS server that dies, is away, hangs, or has its connections cut, under load; and a relay that dies thirty times.
 #
-# Proves: after kill -9 of the server and an outage of more than every lease, connections that end in the middle of a frame, acknowledgements that
+# Proves: after kill -9 of the server, ten times, and an outage of more than every lease, connections that end in the middle of a frame, acknowledgements that
 # are lost, a server that accepts connections and never answers, and kill -9 of the relay at random moments, all messages are there, each as often as
 # the ledger says, and none of them is a dead letter; no consumer of an ordered queue sees k after k + 1 for the first time; what the relay
 # sends again under the same Nats-Msg-Id is stored once, and with a shorter memory of the stream as often as it arrives.
@@ -23,7 +23,7 @@ sub wait_sql { my ($sql, $what) = @_; return wait_for(sub { sql($sql) eq 't' }, 
 
 seed();
 load_queues($node);
-$nats->stream($_, subjects => ["events.$_"]) foreach qw(kill cut hang lives);
+$nats->stream($_, subjects => ["events.$_"]) foreach qw(kill deaths cut hang lives);
 # It remembers nothing, so that one sees what came twice.
 $nats->stream('mute', subjects => ['events.mute'], duplicate_window => 100_000_000);
 
@@ -77,6 +77,20 @@ $nats->start;
 wait_progress($node, 'kill', 50);
 stop_load($node);
 delivered('kill', 'kill -9 of the server');
+
+# Ten times at a random moment, and back at once.
+start_load($node, 'deaths');
+foreach (1 .. 10)
+{
+	my $much = length($relay->log) + int rand 20_000;
+
+	wait_for(sub { length $relay->log >= $much }, 'some work');
+	$nats->kill9;
+	$nats->start;
+	wait_progress($node, 'deaths', 1);
+}
+stop_load($node);
+stored_once('deaths', delivered('deaths', 'ten deaths of the server'));
 
 # ---------------------------------------------------------------- connections are cut
 
