@@ -662,6 +662,35 @@ COMMENT ON COLUMN inbox.stats.duplicates IS 'receives that returned false, and r
 COMMENT ON COLUMN inbox.stats.failing IS 'events that failed and are tried again';
 COMMENT ON COLUMN inbox.stats.dead IS 'events that were put aside';
 
+CREATE FUNCTION inbox.prometheus() RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+	WITH consumer AS (
+		SELECT s.*, '{consumer="' || replace(replace(replace(s.consumer, E'\\', E'\\\\'), '"', E'\\"'), E'\n', E'\\n') || '"} ' AS l
+		FROM inbox.consumer_stats() s
+	), metric(consumer, name, type, help, sample) AS (
+		SELECT c.consumer, m.*
+		FROM consumer c CROSS JOIN LATERAL (VALUES
+			('events', 'gauge', 'Events that are remembered, as the server estimates.', c.l || c.events),
+			('partitions', 'gauge', 'Partitions of the consumer.', c.l || c.partitions),
+			('last_consumed_age_seconds', 'gauge', 'How long ago the latest event was received.', c.l || trim_scale(extract(epoch FROM clock_timestamp() - c.last_consumed_at))),
+			('lag_seconds', 'gauge', 'How old the latest event was when it was received, by the time in its event_id.', c.l || trim_scale(extract(epoch FROM c.lag))),
+			('duplicates_total', 'counter', 'Receives of events that were not new.', c.l || c.duplicates),
+			('failing', 'gauge', 'Events that failed and are tried again.', c.l || c.failing),
+			('dead', 'gauge', 'Events that were put aside.', c.l || c.dead)) m(name, type, help, sample)
+		WHERE m.sample IS NOT NULL
+	), shown AS (
+		SELECT m.name, m.type, m.help, string_agg('inbox_' || m.name || m.sample || chr(10), '' ORDER BY m.consumer) AS samples
+		FROM metric m GROUP BY m.name, m.type, m.help
+	)
+	SELECT coalesce(string_agg('# HELP inbox_' || s.name || ' ' || s.help || chr(10) || '# TYPE inbox_' || s.name || ' ' || s.type || chr(10) || s.samples,
+		'' ORDER BY s.name), '')
+	FROM shown s;
+END;
+COMMENT ON FUNCTION inbox.prometheus() IS
+$$What inbox.stats shows, in the text exposition format of Prometheus, by consumer; times in seconds. A consumer without events, or whose ids carry no time, has no sample of the ages.
+No arguments, no errors. Locks, cost: as inbox.consumer_stats().$$;
+
 ---------------------------------------------------------------- check
 
 CREATE FUNCTION inbox.check() RETURNS TABLE (severity text, object text, problem text)
@@ -773,5 +802,5 @@ GRANT EXECUTE ON FUNCTION inbox.receive, inbox.receive_batch, inbox.finish, inbo
 GRANT EXECUTE ON FUNCTION inbox.upcast, inbox.upcast_steps TO inbox_consumer, inbox_operator;
 GRANT EXECUTE ON FUNCTION inbox.forget, inbox.set_window, inbox.maintain, inbox.replay, inbox.add_upcaster, inbox.store_upcaster,
 	inbox.drop_upcaster, inbox.check TO inbox_operator;
-GRANT EXECUTE ON FUNCTION inbox.consumer_stats, inbox.event_time TO inbox_operator, inbox_readonly;
+GRANT EXECUTE ON FUNCTION inbox.consumer_stats, inbox.event_time, inbox.prometheus TO inbox_operator, inbox_readonly;
 GRANT SELECT ON inbox.log, inbox.stats, inbox.consumers, inbox.partitions, inbox.failures, inbox.upcasters TO inbox_operator, inbox_readonly;

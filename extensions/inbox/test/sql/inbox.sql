@@ -188,6 +188,8 @@ SELECT inbox.receive('lag', ('018bcfe5-687b-7000-8000-00000000000' || n)::uuid, 
 SELECT inbox.receive('lag', '018bcfe5-687b-7000-8000-000000000001', 's', 't') FROM generate_series(1, 3);
 SELECT consumer, partitions, last_consumed_at > now() - interval '1 hour' AS lately, duplicates, failing, dead, lag > interval '1000 days' AS late
 FROM inbox.stats ORDER BY consumer COLLATE "C";
+SELECT line FROM (SELECT regexp_replace(line, '(age|lag)(_seconds.* )[0-9.]+$', '\1\2<n>') AS line
+	FROM string_to_table(inbox.prometheus(), E'\n') line) l WHERE line ~ '^#|"(lag|poison|batch)"' AND line !~ '^inbox_events';
 
 -- check
 SELECT severity, object, regexp_replace(problem, 'was .* old', 'was <time> old') FROM inbox.check() WHERE object IN ('consumer lag', 'consumer billing', 'consumer poison');

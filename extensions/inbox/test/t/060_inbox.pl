@@ -123,7 +123,8 @@ is($node->safe_psql('postgres', q{SELECT count(*) FROM inbox.check() WHERE sever
 # ---------------------------------------------------------------- prepared
 
 $node->safe_psql('postgres', q{BEGIN; SELECT inbox.receive('c', event(1001), 's', 't'), inbox.receive('first', event(1), 's', 't'); PREPARE TRANSACTION 'p'});
-$node->restart('immediate');
+$node->stop('immediate');
+$node->start;
 my $session = session($node);
 my $other = session($node);
 start_query($session, q{SELECT inbox.receive('c', event(1001), 's', 't')});
