@@ -224,6 +224,8 @@ BEGIN
 			AND EXISTS (SELECT FROM inbox.partitions n WHERE n.consumer = of_consumer AND n.number > p.number)
 		ORDER BY p.number
 	LOOP
+		-- In an old snapshot it may be listed still.
+		CONTINUE WHEN to_regclass(format('inbox.events_%s', candidate.number)) IS NULL;
 		EXECUTE format('SELECT count(*), coalesce(max(e.consumed_at) > $1, false) FROM inbox.events_%s e', candidate.number)
 			INTO held, younger USING cutoff;
 		CONTINUE WHEN younger;

@@ -211,8 +211,6 @@ BEGIN
 END
 $$;
 SET client_min_messages = notice;
-CALL t.damage('DROP TABLE %s');
-CALL t.damage('ALTER TABLE %s NO INHERIT inbox.events');
 CALL t.damage('ALTER TABLE %1$s DROP CONSTRAINT "' || split_part(t.of('batch'), '.', 2) || '_pkey"');
 CALL t.damage('CREATE TRIGGER mine BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()');
 CALL t.damage('ALTER TABLE %s ENABLE ROW LEVEL SECURITY');
@@ -226,8 +224,10 @@ CALL t.damage($$SELECT t.age('batch', '6 years'); SELECT inbox.receive('batch', 
 -- What users add holds.
 CALL t.damage('ALTER TABLE %s ADD tenant text DEFAULT ''mine'', ADD CHECK (event_type <> ''t'')');
 CALL t.damage('CREATE INDEX ON %s (consumed_at)');
+-- The last ones: plans that were made without the partition stay when it comes back.
+CALL t.damage('ALTER TABLE %s NO INHERIT inbox.events');
+CALL t.damage('DROP TABLE %s');
 SET client_min_messages = warning;
-SELECT t.checked();
 
 SELECT DISTINCT left(line, 75) FROM t.try('DROP EXTENSION outbox_inbox') line WHERE line !~ 'DETAIL';
 DROP EXTENSION outbox_inbox CASCADE;
