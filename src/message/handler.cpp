@@ -38,10 +38,13 @@ act_as(Oid owner, Transaction transaction)
 	SetUserIdAndSecContext(owner, context);
 }
 
-void
-set_for_handler(const char *name, const char *value)
+int
+pin_for_handler()
 {
-	set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	int level = pin_search_path();
+
+	set_config_option("lock_timeout", "0", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	return level;
 }
 
 } // namespace
@@ -81,8 +84,7 @@ call_handler(const UserFunction &handler, HeapTuple message, TupleDesc desc, Tra
 	int guc_level;
 
 	act_as(handler.owner, transaction);
-	guc_level = pin_search_path();
-	set_for_handler("lock_timeout", "0");
+	guc_level = transaction == Transaction::ours ? NewGUCNestLevel() : pin_for_handler();
 	fmgr_info(handler.function, &function);
 	InitFunctionCallInfoData(*fcinfo, &function, 1, InvalidOid, nullptr, nullptr);
 	fcinfo->args[0] = {heap_copy_tuple_as_datum(message, desc), false};

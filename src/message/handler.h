@@ -19,8 +19,9 @@ UserFunction find_handler(const Queue *queue);
 // outbox.claimed
 TupleDesc claimed_desc();
 
-// In whose transaction it runs. The end of a transaction of ours is the handler's, too: deferred triggers and held
-// cursors run as its owner. In another's they would run as that one, so there are none.
+// In whose transaction it runs. One of ours is in a session of ours, whose settings are what a handler is to see. The
+// end of a transaction of ours is the handler's, too: deferred triggers and held cursors run as its owner. In another's
+// they would run as that one, so there are none.
 enum class Transaction { ours, of_another };
 
 // The caller restores user and context after the end of the transaction, or of the subtransaction.

@@ -330,6 +330,7 @@ handle_next(HandlerBatch *batch)
 		ErrorData *error = in_transaction(body);
 
 		SetUserIdAndSecContext(user, context);
+		LockReleaseSession(USER_LOCKMETHOD);
 		return error;
 	});
 }

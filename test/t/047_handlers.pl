@@ -116,6 +116,10 @@ $handled->('deferred|cursor|temp|ddl', 'what runs at the end of the transaction 
 is($do->("SELECT string_agg(DISTINCT what, ', ' ORDER BY what) FROM app.seen WHERE what !~ 'postgres'"), 'event as app_owner, trigger as app_owner', '... as the owner of the handler');
 is($do->("SELECT count(*) FROM app.seen WHERE what ~ 'trigger as [^a]|event as [^a]|cursor as [^a]'"), '0', '... and as no other');
 is($ledger->('cursor again'), '1 DISPATCHED', 'no cursor is left behind');
+$do->(q{SELECT outbox.enqueue('locks', '{"sql": "SELECT pg_advisory_lock(2)"}', 'h'),
+	outbox.enqueue('locks too', '{"sql": "SELECT pg_advisory_lock(2), 1 / 0"}', 'h', max_attempts => 1)});
+$handled->('locks', 'a handler that takes a lock of the session');
+is($do->("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), '0', '... does not keep it');
 $do->('DROP EVENT TRIGGER on_ddl');
 my $become = sub {
 	my ($n, $sql) = @_;
