@@ -311,10 +311,10 @@ event_hash(const Intake *intake, const core::Uuid &id)
 void
 lock_event(const Intake *intake, uint64 hash, KeyLock *held)
 {
-	unsigned char bytes[sizeof(hash)];
+	// The lock stands for the leading bits: who locks events in the order of their hashes takes these in order, too.
+	uint64 ordered = pg_hton64(hash);
 
-	memcpy(bytes, &hash, sizeof(hash));
-	lock_key(held, intake->partitions.rel, bytes, sizeof(bytes));
+	lock_key(held, intake->partitions.rel, reinterpret_cast<const unsigned char *>(&ordered), sizeof(ordered));
 }
 
 Obstacle
