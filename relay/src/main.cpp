@@ -10,6 +10,9 @@
 #include <curl/curl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
 
 namespace {
 
@@ -33,6 +36,10 @@ leave(int status)
 {
 	std::cout.flush();
 	std::cerr.flush();
+#ifdef __SANITIZE_ADDRESS__
+	if (status == 0)
+		__lsan_do_leak_check(); // as exit() does
+#endif
 	_exit(status);
 }
 

@@ -1,10 +1,14 @@
-// Where there is no libFuzzer: feeds the target with mutated seeds for a while.
+// Where there is no libFuzzer: feeds the target with the seeds, and then with mutated ones for a while.
 //
-//   fuzz SECONDS       SEED=n repeats a run, as far as its time reaches
+//   fuzz SECONDS FOLDER    the seeds are the files there; SEED=n repeats a run, as far as its time reaches
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -16,14 +20,19 @@ namespace {
 
 using namespace std::literals;
 
-const std::string seeds[] = {
-	"\0[[source]]\ndsn = { env = \"HOME\" }\nqueues = [\"a\"]\n[sink.k]\ntype = \"kafka\"\ntimeout = \"5s\"\n"
-	"properties = { a.b = 1 }\n[[route]]\nsink = \"k\"\ntopic = \"{queue|'x'}\"\nheader.a = \"{header:b}\"\n"s,
-	"\0[[source]]\ndsn = \"host=db\"\n[sink.h]\ntype = \"http\"\n[[override]]\ncode = \"X_AWAY\"\nclass = \"away\"\n"s,
-	"\1a*b?\nabcb\n00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\n{{{queue|header:x|'it''s'}}}-{attempt}"s,
-	"\2\3\2order.placed\n17\n{\"a\": \"x\\n\", \"b\": {\"c\": [1, \"}\"]}, \"d\": 1e400}\n{\"x\": 1.10}"s,
-	"\2\0\1type\nid\n{}\n\"text\""s,
-};
+std::vector<std::string>
+seeds(const char *folder)
+{
+	std::vector<std::string> result;
+
+	for (const auto &file : std::filesystem::directory_iterator(folder))
+	{
+		std::ifstream in(file.path(), std::ios::binary);
+		result.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+	}
+	std::sort(result.begin(), result.end()); // as a folder has no order, and the run is to be repeated
+	return result;
+}
 
 std::string
 mutated(std::string text, std::mt19937_64 &random)
@@ -56,16 +65,20 @@ mutated(std::string text, std::mt19937_64 &random)
 int
 main(int argc, char **argv)
 {
+	if (argc != 3)
+		return 2;
+
 	auto random = outbox::test::generator();
-	const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(argc > 1 ? atoi(argv[1]) : 10);
-	std::vector<std::string> corpus(std::begin(seeds), std::end(seeds));
+	const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(atoi(argv[1]));
+	std::vector<std::string> corpus = seeds(argv[2]);
+	const size_t given = corpus.size();
 	size_t runs = 0;
 
-	for (; std::chrono::steady_clock::now() < end; runs++)
+	for (; runs < given || std::chrono::steady_clock::now() < end; runs++)
 	{
-		const std::string text = mutated(corpus[random() % corpus.size()], random);
+		const std::string text = runs < given ? corpus[runs] : mutated(corpus[random() % corpus.size()], random);
 		LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t *>(text.data()), text.size());
-		if (corpus.size() < 1000 && text.size() < 4096)
+		if (runs >= given && corpus.size() < 1000 && text.size() < 4096)
 			corpus.push_back(text);
 	}
 	printf("%zu runs\n", runs);
