@@ -97,7 +97,7 @@ start_handlers(DatabaseSlot *slot)
 	wanted |= pg_atomic_exchange_u32(&slot->unhandled, 0) != 0;
 	if (!wanted)
 		return;
-	if (call_idle(slot) || handler_workers() == 0)
+	if (call_idle(slot))
 	{
 		wanted = false;
 		return;

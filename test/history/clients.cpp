@@ -30,9 +30,26 @@ public:
 		session.call("repair", {{"worker", client.recorder.client()}},
 					 "SELECT outbox_id AS id, attempt_no AS no, state, lost_by FROM "
 					 "outbox.repair_expired_leases(" +
-						 std::to_string(random.between(1, 20)) + ", " + quoted(client.recorder.client()) + ")");
+						 std::to_string(random.between(1, 20)) + ", " + quoted(client.recorder.client()) + ", " +
+						 each_queue + ")");
 		if (!alone)
 			end_somehow(session);
+	}
+};
+
+// Sends what the database handles by itself. None of it is in the history: what a handler did, and the ledger, are
+// in the tables.
+class Sender : public Actor {
+public:
+	using Actor::Actor;
+	void step(Session &session) override
+	{
+		pause_ms(random.between(1, 30));
+		session.ask(
+			"SELECT outbox.enqueue('e', '{\"do\": \"" +
+			random.pick(std::vector<std::string>{"write", "write", "write", "write", "sleep", "fail", "end", "retry"}) +
+			"\"}', 'handled', partition_key => '" + std::to_string(random.below(5)) + "') FROM generate_series(1, " +
+			std::to_string(random.between(1, 20)) + ")");
 	}
 };
 
@@ -106,7 +123,8 @@ private:
 
 	static std::string any_pending(Session &session, const std::string &condition)
 	{
-		return one(session, "SELECT outbox_id FROM outbox.pending WHERE " + condition +
+		return one(session, "SELECT outbox_id FROM outbox.pending WHERE queue <> 'handled' AND (" + condition +
+								")"
 								" ORDER BY md5(outbox_id::text || clock_timestamp()) LIMIT 1");
 	}
 
@@ -182,6 +200,8 @@ make_actor(const std::string &kind, Client &client)
 		return std::make_unique<Repairer>(client);
 	if (kind == "operator")
 		return std::make_unique<Operator>(client);
+	if (kind == "sender")
+		return std::make_unique<Sender>(client);
 	if (kind == "finisher")
 		return std::make_unique<Finisher>(client);
 	throw std::runtime_error("no such client: " + kind);

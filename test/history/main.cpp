@@ -181,6 +181,8 @@ all_came_up()
 													"calls undone by a savepoint",
 													"crashes",
 													"fault: kill a client",
+													"handled messages",
+													"handlers that failed",
 													"fault: stop",
 													"lost leases",
 													"prepared transactions",
@@ -231,6 +233,41 @@ make_queues(Server &server)
 				std::string(limit) + ")");
 }
 
+// It fails, hangs for a moment, or ends the message, as that says; it leaves an effect all the same, unless that is
+// undone.
+void
+make_handler(Server &server)
+{
+	server.must("CREATE TABLE public.effects (outbox_id uuid)");
+	server.must("CREATE FUNCTION public.handle(m outbox.claimed) RETURNS void LANGUAGE plpgsql AS $$ BEGIN "
+				"INSERT INTO public.effects VALUES (m.outbox_id); "
+				"CASE m.payload ->> 'do' WHEN 'sleep' THEN PERFORM pg_sleep(0.02); "
+				"WHEN 'fail' THEN RAISE 'fail'; "
+				"WHEN 'end' THEN RAISE 'end' USING ERRCODE = 'P8000'; "
+				"WHEN 'retry' THEN IF random() < 0.5 THEN RAISE 'retry' USING ERRCODE = '40001'; END IF; "
+				"ELSE NULL; END CASE; END $$");
+	server.must("SELECT outbox.create_queue('handled', max_attempts => 4, ordering => 'fifo', backoff_base => '5 ms', "
+				"backoff_cap => '50 ms', repair_delay => '0', handler => 'public.handle')");
+}
+
+// A message has one effect if it was handled, and none if not.
+bool
+effects_hold(Server &server)
+{
+	std::string wrong = server.value(
+		"SELECT count(*) FROM outbox.messages m WHERE queue = 'handled' AND "
+		"(SELECT count(*) FROM public.effects e WHERE e.outbox_id = m.outbox_id) <> "
+		"(SELECT count(*) FROM outbox.attempts a WHERE a.outbox_id = m.outbox_id AND state = 'DISPATCHED')");
+
+	for (auto [what, state] : {std::pair{"handled messages", "DISPATCHED"}, {"handlers that failed", "RETRYABLE"}})
+		seen[what] = std::stoi(server.value("SELECT count(*) FROM outbox.attempts a JOIN outbox.messages USING "
+											"(outbox_id) WHERE queue = 'handled' AND state = " +
+											quoted(state)));
+	if (wrong != "0")
+		std::cout << "# messages whose effect is not what the ledger says: " << wrong << "\n";
+	return wrong == "0";
+}
+
 void
 note_state(Server &server, Recorder &recorder)
 {
@@ -257,7 +294,7 @@ load(Server &server, const Round &round, Recorder &recorder)
 	Faults faults(server, clients, recorder, random, {round.seed % 2 == 1, server.has_clock() && random.chance(50)});
 
 	for (auto [kind, count] :
-		 {std::pair{"producer", 4}, {"worker", 8}, {"repairer", 2}, {"operator", 1}, {"finisher", 1}})
+		 {std::pair{"producer", 4}, {"worker", 8}, {"repairer", 2}, {"operator", 1}, {"finisher", 1}, {"sender", 1}})
 		for (int i = 0; i < count; i++)
 			clients.start(kind);
 	faults.run_until(now_us() + round.seconds * 1000000);
@@ -283,7 +320,7 @@ write_rows(Recorder &recorder, const std::string &kind, const Answer &answer)
 // another session may just be doing.
 constexpr const char *due_now =
 	"SELECT p.outbox_id AS id, p.queue FROM outbox.pending p JOIN outbox.queues q USING (queue) "
-	"WHERE p.claimed_by IS NULL AND p.next_attempt_at <= clock_timestamp() AND NOT (q.ordering = 'fifo' "
+	"WHERE q.handler IS NULL AND p.claimed_by IS NULL AND p.next_attempt_at <= clock_timestamp() AND NOT (q.ordering = 'fifo' "
 	"AND p.partition_key IS NOT NULL AND (EXISTS (SELECT FROM outbox.key_marks m WHERE m.queue = p.queue "
 	"AND m.partition_key = p.partition_key AND m.kind <> 'gap') OR EXISTS (SELECT FROM outbox.pending e "
 	"WHERE e.queue = p.queue AND e.partition_key = p.partition_key AND e.sequence_id < p.sequence_id "
@@ -298,11 +335,20 @@ constexpr const char *limit_is_used =
 
 // Without faults everything must end. A claim that has room must return all that is due;
 // nobody else claims now.
+// Lost leases of handlers last a minute. What is leased behind the head of a key goes with it.
+void
+break_leases_of_handlers(Server &server)
+{
+	server.ask("SELECT outbox.break_lease(outbox_id, 'round over') FROM outbox.pending "
+			   "WHERE queue = 'handled' AND claimed_by IS NOT NULL AND NOT held_back");
+}
+
 void
 drain(Server &server, Session &session, Recorder &recorder)
 {
 	constexpr int64_t most_us = 30000000; // without progress
 	int64_t last = now_us();
+	int64_t broken = 0;
 	std::string worker = session.client();
 
 	for (const char *queue : all_queues)
@@ -328,6 +374,11 @@ drain(Server &server, Session &session, Recorder &recorder)
 		if (leases.empty())
 		{
 			unblock_one(session);
+			if (now_us() > broken + 2000000)
+			{
+				break_leases_of_handlers(server);
+				broken = now_us();
+			}
 			pause_ms(10);
 			continue;
 		}
@@ -393,7 +444,7 @@ round_holds(Server &server, const Round &round)
 
 	std::vector<Event> events = gathered(round.folder);
 
-	if (!judge(events, history))
+	if (!judge(events, history) || !effects_hold(server))
 	{
 		std::ofstream out(round.folder + ".history");
 
@@ -444,6 +495,7 @@ run()
 	server.must("CREATE EXTENSION outbox");
 	server.must("SELECT * FROM outbox.maintain()");
 	make_queues(server);
+	make_handler(server);
 	for (long i = 0; i < rounds && (minutes == 0 || now_us() < until); i++)
 	{
 		std::string name = "r" + std::to_string(i + 1);

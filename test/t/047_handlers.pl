@@ -244,6 +244,22 @@ configure($node, 'outbox.handler_workers' => undef);
 $node->restart;
 $handled->('restart', 'a new server handles what was left');
 
+# ---- dump and restore
+configure($node, 'outbox.handler_workers' => 0);
+$until->("SELECT setting = '0' FROM pg_settings WHERE name = 'outbox.handler_workers'", 'without processes again');
+$do->(q{SELECT outbox.enqueue('moved', '{}', 'h'); CREATE DATABASE copy TEMPLATE template0});
+my $dump = $node->basedir . '/dump';
+$node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, 'postgres' ], 'a dump');
+$node->command_ok([ 'pg_restore', '--exit-on-error', '-d', 'copy', $dump ], '... is restored');
+configure($node, 'outbox.handler_workers' => undef);
+wait_for_worker($node, database => 'copy');
+my $in_copy = sub { return $node->safe_psql('copy', shift) };
+is($in_copy->("SELECT concat_ws(' ', handler, handler_owner, handler_timeout) FROM outbox.queues WHERE queue = 'h'"), 'app.handle app_owner 01:00:00', '... with the handler');
+is($in_copy->("SELECT count(*) FROM app.effects WHERE event_type = 'moved'"), '0', '... which does not run before something is enqueued');
+$in_copy->(q{SELECT outbox.enqueue('first', '{}', 'h')});
+ok($node->poll_query_until('copy', "SELECT count(*) = 2 FROM app.effects WHERE event_type IN ('moved', 'first')"), '... and then does');
+$handled->('moved', '... as it does in the original');
+
 # ---- databases come and go
 $do->('CREATE DATABASE gone');
 $node->safe_psql('gone', 'CREATE EXTENSION outbox');
