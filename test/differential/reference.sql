@@ -40,7 +40,7 @@ CREATE TABLE model.queues (
 	fair_by text,
 	priority_aging interval,
 	handler text,
-	handler_timeout interval NOT NULL,
+	handler_timeout interval NOT NULL DEFAULT '30 seconds',
 	slack interval NOT NULL
 );
 
