@@ -66,7 +66,7 @@ private:
 };
 
 struct NoAnswers final : Answers {
-	void answer(uint64_t, Answer) override {}
+	void answer(std::vector<Answered>) override {}
 	void blocked(bool) override {}
 };
 

@@ -80,9 +80,11 @@ Outlet::set_fixed(bool fixed)
 }
 
 void
-Outlet::answer(uint64_t ticket, Answer answer)
+Outlet::answer(std::vector<Answered> answered)
 {
-	mailbox->post(Answered{ticket, std::move(answer)});
+	for (Answered &one : answered)
+		mailbox->put(std::move(one));
+	mailbox->flush();
 }
 
 void

@@ -60,7 +60,7 @@ public:
 	void watch(std::weak_ptr<Results> watcher);
 	void set_fixed(bool fixed);
 
-	void answer(uint64_t ticket, Answer answer) override;
+	void answer(std::vector<Answered> answered) override;
 	void blocked(bool blocked) override;
 
 private:
@@ -86,10 +86,6 @@ private:
 		std::chrono::sys_time<std::chrono::microseconds> created_at;
 		std::string event_type, trace_id;
 		std::unique_ptr<Span> span; // if one is made
-	};
-	struct Answered {
-		uint64_t ticket;
-		Answer answer;
 	};
 	struct Blocked {
 		bool blocked;

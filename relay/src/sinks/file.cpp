@@ -381,11 +381,13 @@ LineSink::write(const std::vector<Line> &lines)
 	int error = write(text, done, lines.back().deadline);
 	if (error == ECANCELED)
 		return;
+	std::vector<Answered> answered;
 	for (const Line &line : lines)
 	{
 		end += line.text.size();
-		answers->answer(line.ticket, end <= done ? Answer{.accepted = true} : failure(error));
+		answered.push_back({line.ticket, end <= done ? Answer{.accepted = true} : failure(error)});
 	}
+	answers->answer(std::move(answered));
 }
 
 // `done`: what is written and, if asked for, on the disk.
@@ -431,8 +433,10 @@ public:
 	void start(Answers &to) override { answers = &to; }
 	void deliver(std::vector<std::unique_ptr<Delivery>> deliveries) override
 	{
+		std::vector<Answered> answered;
 		for (const auto &delivery : deliveries)
-			answers->answer(delivery->ticket, {.accepted = true});
+			answered.push_back({delivery->ticket, {.accepted = true}});
+		answers->answer(std::move(answered));
 	}
 	void probe(const std::string &, std::function<void(Answer)> done) override { done({.accepted = true}); }
 

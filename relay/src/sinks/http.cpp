@@ -224,6 +224,7 @@ void
 HttpSink::collect()
 {
 	int left = 0;
+	std::vector<Answered> answered;
 	while (CURLMsg *message = curl_multi_info_read(multi.get(), &left))
 	{
 		CURLcode result = message->data.result;
@@ -233,8 +234,13 @@ HttpSink::collect()
 		// The headers of the response go with it.
 		Answer answer = request->answer(result);
 		curl_multi_remove_handle(multi.get(), request->handle());
-		end(std::move(request), std::move(answer));
+		if (request->probe_done())
+			request->probe_done()(std::move(answer));
+		else
+			answered.push_back({request->ticket(), std::move(answer)});
 	}
+	if (!answered.empty())
+		answers->answer(std::move(answered));
 }
 
 void

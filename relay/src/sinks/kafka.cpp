@@ -54,7 +54,7 @@ private:
 	void send(std::unique_ptr<Delivery> delivery, Company company);
 	Producer producer(Company company);
 	Producer make(Company company);
-	void reported(KafkaReport report, Company company);
+	void reported(std::vector<KafkaReport> reports, Company company);
 	void answer(const Delivery &delivery, const KafkaError &error);
 
 	void keep();
@@ -175,7 +175,7 @@ Kafka::make(Company company)
 	if (company == alone)
 		all.emplace_back("batch.num.messages", "1");
 	KafkaProducer::Events events;
-	events.reported = [this, company](KafkaReport report) { reported(std::move(report), company); };
+	events.reported = [this, company](std::vector<KafkaReport> reports) { reported(std::move(reports), company); };
 	events.doubted = [this] {
 		std::lock_guard lock(mutex);
 		doubted = true;
@@ -185,21 +185,22 @@ Kafka::make(Company company)
 }
 
 void
-Kafka::reported(KafkaReport report, Company company)
+Kafka::reported(std::vector<KafkaReport> reports, Company company)
 {
 	if (closing)
 		return;
-	if (!report.error)
+
+	std::vector<Answered> accepted;
+	for (KafkaReport &report : reports)
 	{
-		Answer accepted;
-		accepted.accepted = true;
-		accepted.reference = std::move(report.reference);
-		answers->answer(report.delivery->ticket, std::move(accepted));
+		if (!report.error)
+			accepted.push_back({report.delivery->ticket, {.accepted = true, .reference = std::move(report.reference)}});
+		else if (company == together && kafka_fault(report.error->error) == Fault::message)
+			send(std::move(report.delivery), alone);
+		else
+			answer(*report.delivery, *report.error);
 	}
-	else if (company == together && kafka_fault(report.error->error) == Fault::message)
-		send(std::move(report.delivery), alone);
-	else
-		answer(*report.delivery, *report.error);
+	answers->answer(std::move(accepted));
 }
 
 void

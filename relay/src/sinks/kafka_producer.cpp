@@ -259,6 +259,7 @@ void
 KafkaProducer::take_reports(rd_kafka_event_t *event)
 {
 	bool answered = false;
+	std::vector<KafkaReport> reports;
 	while (const rd_kafka_message_t *message = rd_kafka_event_message_next(event))
 	{
 		KafkaReport report;
@@ -271,10 +272,11 @@ KafkaProducer::take_reports(rd_kafka_event_t *event)
 							   std::to_string(message->offset);
 		}
 		answered |= message->err >= RD_KAFKA_RESP_ERR_NO_ERROR;
-		my_open--;
-		if (!destroyed)
-			events.reported(std::move(report));
+		reports.push_back(std::move(report));
 	}
+	my_open -= reports.size();
+	if (!destroyed)
+		events.reported(std::move(reports));
 	if (answered)
 		heard();
 }

@@ -58,7 +58,7 @@ public:
 
 	// Called by the producer's thread.
 	struct Events {
-		std::function<void(KafkaReport)> reported;
+		std::function<void(std::vector<KafkaReport>)> reported;
 		std::function<void()> doubted; // doubtful() may have become true
 	};
 

@@ -19,10 +19,23 @@
 
 namespace relay {
 
+struct Answered {
+	uint64_t ticket;
+	Answer answer;
+};
+
 // Receives answers; any thread may call it.
 class Answers {
 public:
-	virtual void answer(uint64_t ticket, Answer answer) = 0;
+	// Those that came together wake the receiver once.
+	virtual void answer(std::vector<Answered> answered) = 0;
+	void answer(uint64_t ticket, Answer one)
+	{
+		std::vector<Answered> answered;
+
+		answered.push_back({ticket, std::move(one)});
+		answer(std::move(answered));
+	}
 	// The sink cannot take more for now (connection.blocked), or can again.
 	virtual void blocked(bool blocked) = 0;
 

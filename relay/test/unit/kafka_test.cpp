@@ -55,10 +55,11 @@ public:
 
 class Collected final : public Answers {
 public:
-	void answer(uint64_t ticket, Answer answer) override
+	void answer(std::vector<Answered> answered) override
 	{
 		std::lock_guard lock(mutex);
-		answers.emplace(ticket, std::move(answer));
+		for (Answered &one : answered)
+			answers.emplace(one.ticket, std::move(one.answer));
 		changed.notify_all();
 	}
 	void blocked(bool) override {}

@@ -84,11 +84,15 @@ public:
 		return answers.contains(ticket);
 	}
 
-	void answer(uint64_t ticket, Answer given) override
+	using Answers::answer;
+	void answer(std::vector<Answered> answered) override
 	{
 		std::lock_guard lock(mutex);
-		twice = twice || answers.contains(ticket);
-		answers[ticket] = std::move(given);
+		for (Answered &one : answered)
+		{
+			twice = twice || answers.contains(one.ticket);
+			answers[one.ticket] = std::move(one.answer);
+		}
 		changed.notify_all();
 	}
 	void blocked(bool) override {}
