@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 #
-# What bench/relay and bench/relay_memory share, on top of measure.sh: to be sourced after it.
+# What the benchmarks of the relay share, on top of measure.sh: to be sourced after it.
 #
 #   relay_server                  builds all, and starts a server with the database bench
 #   start_relay QUEUE <<<TOML     the relay serves QUEUE; TOML comes after its [[source]]. $relay is its process
