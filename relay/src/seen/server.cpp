@@ -11,6 +11,7 @@
 #include <chrono>
 #include <map>
 #include <thread>
+#include <type_traits>
 
 #include <civetweb.h>
 #include <spdlog/fmt/fmt.h>
@@ -219,7 +220,14 @@ StatusServer::StatusServer(const std::string &listen, const Metrics &metrics, Bo
 	};
 	mg_init_data init{&callbacks, nullptr, options.data()};
 	unsigned code = 0;
-	mg_error_data error{&code, text.data(), text.size()};
+	mg_error_data error{};
+	error.text = text.data();
+	error.text_buffer_size = text.size();
+	// Up to civetweb 1.15 it is a pointer.
+	[&code](auto &place) {
+		if constexpr (std::is_pointer_v<std::remove_reference_t<decltype(place)>>)
+			place = &code;
+	}(error.code);
 
 	complaint.clear();
 	parts->context = mg_start2(&init, &error);

@@ -23,7 +23,7 @@
 #include <thread>
 #include <unistd.h>
 
-#include <amqp_framing.h>
+#include "sinks/rabbitmq_library.h"
 
 namespace relay {
 

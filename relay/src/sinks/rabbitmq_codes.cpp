@@ -9,8 +9,7 @@
 #include <array>
 #include <cstdio>
 
-#include <amqp.h>
-#include <amqp_framing.h>
+#include "sinks/rabbitmq_library.h"
 
 namespace relay::rabbitmq {
 

@@ -10,9 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <amqp_framing.h>
-#include <amqp_ssl_socket.h>
-#include <amqp_tcp_socket.h>
+#include "sinks/rabbitmq_library.h"
 #include <openssl/ssl.h>
 
 namespace relay::rabbitmq {

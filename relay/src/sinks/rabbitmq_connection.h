@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include <amqp.h>
+#include "sinks/rabbitmq_library.h"
 
 namespace relay::rabbitmq {
 

@@ -1,7 +1,7 @@
 // The memory of what went wrong.
 #include "sinks/rabbitmq_doubts.h"
 
-#include <amqp_framing.h>
+#include "sinks/rabbitmq_library.h"
 
 namespace relay::rabbitmq {
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include <amqp_framing.h>
+#include "sinks/rabbitmq_library.h"
 
 namespace relay::rabbitmq {
 
