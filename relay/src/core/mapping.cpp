@@ -204,8 +204,10 @@ add_further_headers(const Route &route, Binding binding, Delivery &delivery)
 std::vector<std::string>
 reserved_names(const Route &route, Binding binding)
 {
-	std::vector<std::string> result = {"content-type"};
+	std::vector<std::string> result;
 
+	result.reserve(std::size(own) + 1);
+	result.emplace_back("content-type");
 	if (route.debezium)
 		result.emplace_back("id");
 	else
