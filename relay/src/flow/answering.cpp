@@ -178,16 +178,7 @@ void
 Outlet::tell(const std::shared_ptr<Results> &results, Result result)
 {
 	results->ended(std::move(result));
-	if (told.empty() || told.back() != results)
-		told.push_back(results);
-}
-
-void
-Outlet::flush_results()
-{
-	for (const auto &results : told)
-		results->flush();
-	told.clear();
+	told.add(results);
 }
 
 void

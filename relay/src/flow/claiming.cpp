@@ -216,8 +216,7 @@ Source::submit(InFlight &one)
 	if (one.outlet)
 	{
 		one.outlet->submit(std::move(parcel));
-		if (filled.empty() || filled.back() != one.outlet)
-			filled.push_back(one.outlet);
+		filled.add(one.outlet);
 	}
 	else
 	{
@@ -226,14 +225,6 @@ Source::submit(InFlight &one)
 		result.answer = {.code = "NO_ROUTE_CONFIGURED", .text = "no route matches the message"};
 		on(std::move(result));
 	}
-}
-
-void
-Source::flush_outlets()
-{
-	for (const auto &outlet : filled)
-		outlet->flush();
-	filled.clear();
 }
 
 // The first of a chain has ended. If it was accepted, the next one is handed over; else those behind it must not

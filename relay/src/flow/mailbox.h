@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <utility>
@@ -79,6 +80,27 @@ private:
 	std::vector<T> things;
 	bool signalled = false;
 	int event;
+};
+
+// Those into which one thread has put something, to be flushed once each.
+template <class Receiver>
+class Unflushed {
+public:
+	void add(const std::shared_ptr<Receiver> &receiver)
+	{
+		if (all.empty() || all.back() != receiver)
+			all.push_back(receiver);
+	}
+
+	void flush()
+	{
+		for (const auto &receiver : all)
+			receiver->flush();
+		all.clear();
+	}
+
+private:
+	std::vector<std::shared_ptr<Receiver>> all;
 };
 
 } // namespace relay

@@ -112,7 +112,7 @@ Outlet::run()
 		probe(now);
 		hand_over(now);
 		update_room();
-		flush_results();
+		told.flush();
 		show(now);
 	}
 	// The sink gives no answer after its end; what it gave before is in the mailbox.
@@ -121,7 +121,7 @@ Outlet::run()
 	for (Event &event : events)
 		std::visit([this](auto &&happened) { on(std::move(happened)); }, std::move(event));
 	return_all();
-	flush_results();
+	told.flush();
 	has_ended = true;
 }
 

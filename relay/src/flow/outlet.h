@@ -129,7 +129,6 @@ private:
 	void untried(const Waiting &waiting, std::chrono::milliseconds delay);
 	std::chrono::milliseconds delay_of(const Endpoint &endpoint) const;
 	void return_all();
-	void flush_results();
 	void update_room();
 	void show(Clock::time_point now);
 	void forget_endpoints();
@@ -150,7 +149,7 @@ private:
 	std::unordered_map<uint64_t, Open> open;
 	std::deque<std::pair<Clock::time_point, uint64_t>> deadlines;
 	std::vector<std::weak_ptr<Results>> watchers;
-	std::vector<std::shared_ptr<Results>> told; // in this turn of the loop
+	Unflushed<Results> told; // in this turn of the loop
 	uint64_t last_ticket = 0;
 	size_t waiting = 0;
 	bool is_blocked = false, stopping = false;

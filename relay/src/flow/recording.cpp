@@ -86,7 +86,7 @@ Source::log_outcome(const InFlight &one, const Result &result) const
 		 {"event_type", one.event_type},
 		 {"queue", one.queue},
 		 {"attempt", std::to_string(one.attempt)},
-		 {"sink", one.outlet ? one.outlet->name() : std::string()},
+		 {"sink", one.sink()},
 		 {"class", class_of(result.verdict)},
 		 {"code", result.answer.code},
 		 {"error", result.answer.text},
@@ -181,7 +181,7 @@ Source::recorded(const Outcome &outcome, const Rows &rows, int row)
 		 {"outbox_id", text_of(outcome.outbox_id)},
 		 {"event_id", text_of(found->second.event_id)},
 		 {"queue", found->second.queue},
-		 {"sink", found->second.outlet ? found->second.outlet->name() : std::string()},
+		 {"sink", found->second.sink()},
 		 {"class", class_of(outcome.verdict)},
 		 {"code", error}});
 }

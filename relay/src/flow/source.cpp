@@ -67,7 +67,7 @@ Source::run()
 					observers.metrics.notify_wakeup(my_settings.name);
 				});
 		}
-		flush_outlets();
+		filled.flush();
 		if ((work && work->broken()) || (listener && listener->broken()) || on_standby)
 			lost_connection(now);
 		if (now - ticked >= tick)

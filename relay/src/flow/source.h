@@ -56,6 +56,8 @@ private:
 		std::optional<Parcel> parcel; // while it waits
 		Phase phase = Phase::waiting;
 		bool lost = false; // its lease: the outcome is only logged
+
+		[[nodiscard]] std::string sink() const { return outlet ? outlet->name() : ""; }
 	};
 
 	void run();
@@ -81,7 +83,6 @@ private:
 	void claim_refused(const ClaimPlan &plan, const Rows &rows);
 	void accept(Claimed claimed);
 	void submit(InFlight &message);
-	void flush_outlets();
 	void chain_goes_on(const std::string &chain, uint64_t number, bool accepted);
 	[[nodiscard]] bool kept_in_order(const Message &message) const;
 
@@ -127,7 +128,7 @@ private:
 	bool keys_are_free = false;                              // by what is reported next
 	Clock::time_point claim_after{};
 	Reports reports;
-	std::vector<std::shared_ptr<Outlet>> filled; // in this turn of the loop
+	Unflushed<Outlet> filled; // in this turn of the loop
 
 	std::unordered_map<uint64_t, InFlight> in_flight;
 	std::unordered_map<std::string, std::deque<uint64_t>> chains;

@@ -58,7 +58,7 @@ private:
 	void begin(Probe probe);
 	void perform(std::unique_ptr<HttpRequest> request);
 	void collect();
-	void end(std::unique_ptr<HttpRequest> request, Answer answer);
+	void end(const HttpRequest &request, Answer answer);
 
 	const HttpSettings settings;
 	Answers *answers = nullptr;
@@ -69,7 +69,9 @@ private:
 	std::vector<Probe> probes;
 	bool stopping = false;
 
-	std::unordered_map<CURL *, std::unique_ptr<HttpRequest>> busy; // the thread's own
+	// The thread's own.
+	std::unordered_map<CURL *, std::unique_ptr<HttpRequest>> busy;
+	std::vector<Answered> answered; // since the last collect()
 	std::thread thread;
 };
 
@@ -212,10 +214,7 @@ HttpSink::perform(std::unique_ptr<HttpRequest> request)
 {
 	CURL *handle = request->handle();
 	if (curl_multi_add_handle(multi.get(), handle) != CURLM_OK)
-	{
-		Answer answer = request->answer(CURLE_FAILED_INIT);
-		end(std::move(request), std::move(answer));
-	}
+		end(*request, request->answer(CURLE_FAILED_INIT));
 	else
 		busy.emplace(handle, std::move(request));
 }
@@ -224,7 +223,6 @@ void
 HttpSink::collect()
 {
 	int left = 0;
-	std::vector<Answered> answered;
 	while (CURLMsg *message = curl_multi_info_read(multi.get(), &left))
 	{
 		CURLcode result = message->data.result;
@@ -234,22 +232,19 @@ HttpSink::collect()
 		// The headers of the response go with it.
 		Answer answer = request->answer(result);
 		curl_multi_remove_handle(multi.get(), request->handle());
-		if (request->probe_done())
-			request->probe_done()(std::move(answer));
-		else
-			answered.push_back({request->ticket(), std::move(answer)});
+		end(*request, std::move(answer));
 	}
 	if (!answered.empty())
-		answers->answer(std::move(answered));
+		answers->answer(std::exchange(answered, {}));
 }
 
 void
-HttpSink::end(std::unique_ptr<HttpRequest> request, Answer answer)
+HttpSink::end(const HttpRequest &request, Answer answer)
 {
-	if (request->probe_done())
-		request->probe_done()(std::move(answer));
+	if (request.probe_done())
+		request.probe_done()(std::move(answer));
 	else
-		answers->answer(request->ticket(), std::move(answer));
+		answered.push_back({request.ticket(), std::move(answer)});
 }
 
 // ---------------------------------------------------------------- configuration
