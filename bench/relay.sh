@@ -5,6 +5,10 @@
 #   relay_server                  builds all, and starts a server with the database bench
 #   start_relay QUEUE <<<TOML     the relay serves QUEUE; TOML comes after its [[source]]. $relay is its process
 #   stop_relay                    a fault unless it ends well
+#   fill QUEUE                    a new queue with $count messages of 300 B
+#   is_drained QUEUE              whether nothing is pending in it
+#   latencies QUEUE SECONDS <<<TOML   500 single messages a second: milliseconds from the enqueue to the acceptance of
+#                                 each, into $OUTBOX_TMP/latencies
 #
 # $relay_listen: its address for metrics; none if empty. $relay_level: of its log, which goes to $OUTBOX_TMP/relay.log.
 
@@ -46,4 +50,26 @@ start_relay() {
 stop_relay() {
 	kill "$relay"
 	wait "$relay" || fault "the relay did not end as it should: $(tail -n 5 "$OUTBOX_TMP/relay.log")"
+}
+
+fill() {
+	query "SELECT outbox.create_queue('$1')" >/dev/null
+	query "SELECT count(*) FROM generate_series(1, $count) g,
+		outbox.enqueue('bench', jsonb_build_object('order', g, 'note', '$(printf 'x%.0s' {1..270})'), '$1')" >/dev/null
+	query CHECKPOINT
+}
+
+is_drained() {
+	is_true "SELECT NOT EXISTS (SELECT FROM outbox.pending WHERE queue = '$1')"
+}
+
+latencies() {
+	query "SELECT outbox.create_queue('$1')" >/dev/null
+	start_relay "$1"
+	as_user tee "$OUTBOX_TMP/tmp/one.sql" >/dev/null <<<"SELECT outbox.enqueue('bench', '1', '$1');"
+	as_user pgbench -n -c 4 -R 500 -T "$2" -f "$OUTBOX_TMP/tmp/one.sql" bench >/dev/null
+	await "the relay is through" is_drained "$1"
+	stop_relay
+	query "SELECT extract(epoch FROM a.claimed_at - m.created_at) * 1000 + a.latency_ms
+		FROM outbox.attempts a JOIN outbox.messages m USING (outbox_id) WHERE m.queue = '$1'" >"$OUTBOX_TMP/latencies"
 }
