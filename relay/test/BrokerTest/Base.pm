@@ -81,7 +81,7 @@ sub free_port
 }
 
 # Until the condition holds: what it returns. Dies after PG_TEST_TIMEOUT_DEFAULT seconds (180), and at once if a process has
-# ended that nobody asked to.
+# ended without being asked to.
 sub wait_for
 {
 	my ($condition, $what) = @_;

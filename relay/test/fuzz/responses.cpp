@@ -18,6 +18,7 @@
 
 #include "../unit/message.h"
 #include "core/taxonomy.h"
+#include "expect.h"
 #include "sinks/http_codes.h"
 #include "sinks/http_request.h"
 #include "sinks/http_target.h"
@@ -33,15 +34,6 @@ namespace {
 
 using namespace relay;
 using namespace std::chrono_literals;
-
-void
-expect(bool holds, const char *what)
-{
-	if (holds)
-		return;
-	fprintf(stderr, "broken: %s\n", what);
-	abort();
-}
 
 int server = -1; // the other end
 

@@ -15,19 +15,11 @@
 #include "core/json.h"
 #include "core/secret.h"
 #include "core/trace.h"
+#include "expect.h"
 
 namespace {
 
 using namespace relay;
-
-void
-expect(bool holds, const char *what)
-{
-	if (holds)
-		return;
-	fprintf(stderr, "broken: %s\n", what);
-	abort();
-}
 
 // Bytes, taken piece by piece.
 class Input {
