@@ -123,6 +123,7 @@ CREATE TABLE outbox.queues (
 	handler text,
 	handler_timeout interval NOT NULL DEFAULT '30 seconds',
 	handler_owner text COLLATE "C",
+	dead_letter_queue text COLLATE "C",
 	CONSTRAINT queues_pkey PRIMARY KEY (queue),
 	CONSTRAINT queues_name_length CHECK (pg_catalog.octet_length(queue) BETWEEN 1 AND 63),
 	CONSTRAINT queues_max_attempts CHECK (max_attempts >= 1),
@@ -142,7 +143,8 @@ CREATE TABLE outbox.queues (
 	CONSTRAINT queues_fair_by CHECK (fair_by IN ('partition_key')),
 	CONSTRAINT queues_priority_aging CHECK (priority_aging > interval '0'),
 	CONSTRAINT queues_handler CHECK (handler <> '' AND (handler IS NULL) = (handler_owner IS NULL)),
-	CONSTRAINT queues_handler_timeout CHECK (handler_timeout > interval '0')
+	CONSTRAINT queues_handler_timeout CHECK (handler_timeout > interval '0'),
+	CONSTRAINT queues_dead_letter_queue CHECK (dead_letter_queue <> '' AND dead_letter_queue <> queue)
 );
 COMMENT ON TABLE outbox.queues IS 'The queues and their policies. Changed by create_queue, alter_queue, drop_queue, pause and resume.';
 COMMENT ON COLUMN outbox.queues.queue IS 'name, 1 to 63 bytes; names that differ in case are different queues';
@@ -169,6 +171,7 @@ COMMENT ON COLUMN outbox.queues.priority_aging IS 'a message that has waited so 
 COMMENT ON COLUMN outbox.queues.handler IS 'qualified name of a function f(message outbox.claimed) RETURNS void that handles each message inside the database, in one transaction with its outcome; NULL = workers claim the messages';
 COMMENT ON COLUMN outbox.queues.handler_timeout IS 'how long the handler may take for one message';
 COMMENT ON COLUMN outbox.queues.handler_owner IS 'the role that owned the handler when it was set; it does not run for another owner';
+COMMENT ON COLUMN outbox.queues.dead_letter_queue IS 'the queue into which a message outbox.dead_letter is enqueued in the transaction that ends a message of this one as FAILED; NULL = none';
 COMMENT ON CONSTRAINT queues_pkey ON outbox.queues IS 'one row for each queue';
 COMMENT ON INDEX outbox.queues_pkey IS 'one row for each queue';
 COMMENT ON CONSTRAINT queues_name_length ON outbox.queues IS 'a queue name is a NOTIFY payload too';
@@ -190,6 +193,7 @@ COMMENT ON CONSTRAINT queues_fair_by ON outbox.queues IS 'the choices this versi
 COMMENT ON CONSTRAINT queues_priority_aging ON outbox.queues IS 'a priority takes longer than zero to rise';
 COMMENT ON CONSTRAINT queues_handler ON outbox.queues IS 'a handler has a name and an owner';
 COMMENT ON CONSTRAINT queues_handler_timeout ON outbox.queues IS 'a handler gets some time';
+COMMENT ON CONSTRAINT queues_dead_letter_queue ON outbox.queues IS 'none is NULL; dead letters are told to another queue';
 
 CREATE TRIGGER merge_queue BEFORE INSERT ON outbox.queues
 	FOR EACH ROW EXECUTE FUNCTION outbox.merge_queue();
@@ -718,11 +722,11 @@ CREATE FUNCTION outbox.create_queue(queue text, max_attempts integer DEFAULT 20,
 	validator text DEFAULT NULL, paused boolean DEFAULT false, max_in_flight integer DEFAULT NULL, payload_kind text DEFAULT 'object',
 	max_releases integer DEFAULT NULL, rate_limit double precision DEFAULT NULL, rate_burst integer DEFAULT NULL,
 	max_in_flight_per_key integer DEFAULT NULL, fair_by text DEFAULT NULL, priority_aging interval DEFAULT NULL,
-	handler text DEFAULT NULL, handler_timeout interval DEFAULT '30 seconds')
+	handler text DEFAULT NULL, handler_timeout interval DEFAULT '30 seconds', dead_letter_queue text DEFAULT NULL)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_create_queue';
 COMMENT ON FUNCTION outbox.create_queue IS
-$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts, max_releases, max_in_flight, rate_limit, max_in_flight_per_key: NULL = no limit. rate_burst: NULL = the messages of one second, at least 1; without rate_limit it has no effect. fair_by: NULL or the empty string = not fair. priority_aging: NULL or 0 = priorities are strict. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each enqueue into the queue, but not a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again. handler: the qualified name of a function f(message outbox.claimed) RETURNS void; NULL or the empty string = none. Background processes (outbox.handler_workers), or maintain() where no background worker is, claim the messages and call it for each, in one transaction with the outcome: DISPATCHED if it returns; an error undoes its work and is recorded as RETRYABLE with its SQLSTATE, as FAILED if that begins with P8. It runs as its owner and cannot change role, in READ COMMITTED, with search_path pg_catalog, pg_temp, for handler_timeout at most; the caller must be a member of its owner, and after a change of owner it must be set again. No other worker may claim from the queue.
-Errors: 42710 it exists; 22004 and 22023 bad arguments; 42883 and 42501 a validator or handler that does not exist, or that the caller does not own. Locks and cost: one row.$$;
+$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts, max_releases, max_in_flight, rate_limit, max_in_flight_per_key: NULL = no limit. rate_burst: NULL = the messages of one second, at least 1; without rate_limit it has no effect. fair_by: NULL or the empty string = not fair. priority_aging: NULL or 0 = priorities are strict. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each enqueue into the queue, but not a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again. handler: the qualified name of a function f(message outbox.claimed) RETURNS void; NULL or the empty string = none. Background processes (outbox.handler_workers), or maintain() where no background worker is, claim the messages and call it for each, in one transaction with the outcome: DISPATCHED if it returns; an error undoes its work and is recorded as RETRYABLE with its SQLSTATE, as FAILED if that begins with P8. It runs as its owner and cannot change role, in READ COMMITTED, with search_path pg_catalog, pg_temp, for handler_timeout at most; the caller must be a member of its owner, and after a change of owner it must be set again. No other worker may claim from the queue. dead_letter_queue: another queue, without one itself; NULL or the empty string = none. The transaction that ends a message of this queue as FAILED, in whatever way, enqueues a message outbox.dead_letter into it: payload outbox_id, queue, event_id, event_type, aggregate_type, aggregate_id, attempts, error_code, error_message; the headers of the dead message; its outbox_id as idempotency_key; no partition_key. No validator is asked.
+Errors: 42710 it exists; P7004 unknown dead_letter_queue; 22004 and 22023 bad arguments; 42883 and 42501 a validator or handler that does not exist, or that the caller does not own. Locks: a dead_letter_queue cannot be dropped until the end of the transaction, and others that name one wait for it. Cost: one row.$$;
 
 CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, lease interval DEFAULT NULL,
 	backoff_base interval DEFAULT NULL, backoff_cap interval DEFAULT NULL, backoff_jitter real DEFAULT NULL,
@@ -730,17 +734,17 @@ CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, 
 	validator text DEFAULT NULL, paused boolean DEFAULT NULL, max_in_flight integer DEFAULT -1, payload_kind text DEFAULT NULL,
 	max_releases integer DEFAULT -1, rate_limit double precision DEFAULT -1, rate_burst integer DEFAULT -1,
 	max_in_flight_per_key integer DEFAULT -1, fair_by text DEFAULT NULL, priority_aging interval DEFAULT NULL,
-	handler text DEFAULT NULL, handler_timeout interval DEFAULT NULL)
+	handler text DEFAULT NULL, handler_timeout interval DEFAULT NULL, dead_letter_queue text DEFAULT NULL)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_alter_queue';
 COMMENT ON FUNCTION outbox.alter_queue IS
-$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts, max_releases, max_in_flight, rate_limit, rate_burst, max_in_flight_per_key: -1 keeps, NULL = no limit or the default. validator, fair_by, handler: the empty string removes it. priority_aging: 0 removes it. ordering to and from fifo, fair_by, and max_in_flight_per_key from and to NULL: only while the queue holds no pending message, committed or not yet. on_dead_head: keys that are blocked stay so.
-Errors: P7004 unknown queue; 55006 one of these while messages are pending; 22004, 22023, 42883 and 42501 as create_queue. Locks: waits for another change of the same queue. Cost: one row.$$;
+$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts, max_releases, max_in_flight, rate_limit, rate_burst, max_in_flight_per_key: -1 keeps, NULL = no limit or the default. validator, fair_by, handler, dead_letter_queue: the empty string removes it. priority_aging: 0 removes it. ordering to and from fifo, fair_by, and max_in_flight_per_key from and to NULL: only while the queue holds no pending message, committed or not yet. on_dead_head: keys that are blocked stay so.
+Errors: P7004 unknown queue; 55006 one of these while messages are pending; 22004, 22023, 42883 and 42501 as create_queue. Locks: waits for another change of the same queue; dead_letter_queue as create_queue. Cost: one row.$$;
 
 CREATE FUNCTION outbox.drop_queue(queue text)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_drop_queue';
 COMMENT ON FUNCTION outbox.drop_queue(text) IS
 $$Removes a queue that holds no pending message. Its messages and attempts stay, and its keys and numbers are still remembered.
-Errors: P7004 unknown queue; 55006 messages are pending, committed or not yet. Locks: producers of this queue wait until the end of the transaction. Cost: one row.$$;
+Errors: P7004 unknown queue; 55006 messages are pending, committed or not yet; 2BP01 it is a dead_letter_queue. Locks: producers of this queue wait until the end of the transaction. Cost: one row.$$;
 
 CREATE FUNCTION outbox.take_number(queue text, partition_key text) RETURNS bigint
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_take_number';
@@ -1466,6 +1470,11 @@ BEGIN ATOMIC
 	JOIN pg_proc f ON f.pronargs = 1 AND f.proargtypes[0] = 'outbox.claimed'::regtype
 		AND (pg_get_userbyid(f.proowner) <> q.handler_owner OR NOT has_function_privilege(f.proowner, f.oid, 'EXECUTE'))
 	JOIN pg_namespace n ON n.oid = f.pronamespace AND ARRAY[n.nspname, f.proname]::text[] = parse_ident(q.handler, false)
+	UNION ALL
+	SELECT 'error', 'queue ' || quote_ident(q.queue), 'its dead_letter_queue ' || quote_ident(q.dead_letter_queue) || CASE WHEN d.queue IS NULL
+			THEN ' does not exist: its dead letters are not told' ELSE ' has one itself, ' || quote_ident(d.dead_letter_queue) || ': notices that die are told, too' END
+	FROM outbox.queues q LEFT JOIN outbox.queues d ON d.queue = q.dead_letter_queue
+	WHERE q.dead_letter_queue IS NOT NULL AND (d.queue IS NULL OR d.dead_letter_queue IS NOT NULL)
 	UNION ALL
 	SELECT 'error', 'queue ' || quote_ident(l.queue), count(*) || ' messages are neither pending nor ended, the first of '
 		|| min(l.created_at) || ': outbox.lost_messages() shows them, outbox.restore_pending() puts them back'

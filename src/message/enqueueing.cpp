@@ -268,7 +268,8 @@ write_created(Call *call, const Queue *queue, Message **created, int count)
 	// Now that the lease is noted.
 	end_key_limit(&limits.key);
 	end_grant(call, &limits.grant, created[0]->leased_to != nullptr ? limits.grant.count : 0);
-	if (is_first_enqueue())
+	// The worker may write notices while a restore goes on.
+	if (!created[0]->is_notice && is_first_enqueue())
 		note_first_enqueue(relation_oid(messages_shape.name));
 	note_count(queue->name, Counter::enqueued, count);
 }
@@ -310,6 +311,20 @@ write_messages(Call *call, const Queue *queue, Message *messages, int count)
 	}
 	pfree(repeats);
 	pfree(created);
+}
+
+void
+write_notice(Call *call, const Queue *queue, Message *notice)
+{
+	Keyed keyed = {};
+
+	keyed.idempotency_key = notice->idempotency_key;
+	keyed.id = notice->id;
+	notice->created = remember_at_once(call, queue->name, &keyed);
+	if (notice->created)
+		write_created(call, queue, &notice, 1);
+	else
+		note_count(queue->name, Counter::duplicates);
 }
 
 } // namespace outbox

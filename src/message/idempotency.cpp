@@ -118,18 +118,12 @@ collect_keys(Batch *batch)
 	pfree(uses);
 }
 
-// Looks a key up and leaves it locked. True if it is known.
+// The probe stands on the row of the key. True if it is known.
 bool
-look_up_key(Batch *batch, Key *key, KeyLock *held)
+read_key(Batch *batch, Key *key)
 {
-	ScanKeyData scan_key;
 	bool isnull;
 
-	key_equals(&scan_key, primary_index(batch->table), 1, F_BYTEAEQ, digest_datum(key->digest));
-	key->lapsed = false;
-	if (!look_up_latched(&batch->probe, &scan_key, 1, ForwardScanDirection, held, key->digest.bytes,
-						 sizeof(key->digest.bytes)))
-		return false;
 	key->known_id = to_uuid(batch->table->get(batch->probe.slot, idempotency_keys_col::outbox_id, &isnull));
 	key->lapsed = core::id_time_ms(key->known_id) < batch->horizon_ms;
 	if (key->lapsed)
@@ -139,6 +133,19 @@ look_up_key(Batch *batch, Key *key, KeyLock *held)
 	}
 	key->standing = Standing::known;
 	return true;
+}
+
+// Looks a key up and leaves it locked. True if it is known.
+bool
+look_up_key(Batch *batch, Key *key, KeyLock *held)
+{
+	ScanKeyData scan_key;
+
+	key_equals(&scan_key, primary_index(batch->table), 1, F_BYTEAEQ, digest_datum(key->digest));
+	key->lapsed = false;
+	return look_up_latched(&batch->probe, &scan_key, 1, ForwardScanDirection, held, key->digest.bytes,
+						   sizeof(key->digest.bytes)) &&
+		   read_key(batch, key);
 }
 
 void
@@ -344,10 +351,8 @@ give_ids(Batch *batch)
 	}
 }
 
-} // namespace
-
-void
-remember_keys(Call *call, const text *queue, Keyed *items, int count)
+Batch
+make_batch(const Call *call, const text *queue, Keyed *items, int count)
 {
 	Batch batch = {};
 
@@ -356,10 +361,56 @@ remember_keys(Call *call, const text *queue, Keyed *items, int count)
 	batch.count = count;
 	batch.horizon_ms = horizon_ms(call);
 	collect_keys(&batch);
+	return batch;
+}
+
+void
+begin_batch(Call *call, Batch *batch)
+{
+	batch->table = open(call, idempotency_keys_shape, inserts | deletes);
+	begin_probe(&batch->probe, batch->table, primary_index(batch->table), 1);
+}
+
+void
+end_batch(Batch *batch)
+{
+	end_probe(&batch->probe);
+	for (TupleTableSlot *row : batch->rows)
+		if (row != nullptr)
+			ExecDropSingleTupleTableSlot(row);
+}
+
+// True if it is known.
+bool
+insert_unless_known(Batch *batch, Key *key)
+{
+	ScanKeyData scan_key;
+	KeyLock held;
+	KeyLook look;
+	bool known;
+
+	key_equals(&scan_key, primary_index(batch->table), 1, F_BYTEAEQ, digest_datum(key->digest));
+	look = lock_and_look(&batch->probe, &scan_key, 1, ForwardScanDirection, &held, key->digest.bytes,
+						 sizeof(key->digest.bytes));
+	if (look == KeyLook::busy)
+		return false;
+	known = look == KeyLook::taken && read_key(batch, key);
+	if (!known)
+		insert_key(batch, key);
+	unlock_key(&held);
+	return known;
+}
+
+} // namespace
+
+void
+remember_keys(Call *call, const text *queue, Keyed *items, int count)
+{
+	Batch batch = make_batch(call, queue, items, count);
+
 	if (batch.nkeys > 0)
 	{
-		batch.table = open(call, idempotency_keys_shape, inserts | deletes);
-		begin_probe(&batch.probe, batch.table, primary_index(batch.table), 1);
+		begin_batch(call, &batch);
 		for (;;)
 		{
 			look_up_keys_of_pairs(&batch);
@@ -368,14 +419,24 @@ remember_keys(Call *call, const text *queue, Keyed *items, int count)
 				break;
 			withdraw(&batch);
 		}
-		end_probe(&batch.probe);
-		for (TupleTableSlot *row : batch.rows)
-			if (row != nullptr)
-				ExecDropSingleTupleTableSlot(row);
+		end_batch(&batch);
 	}
 	else
 		resolve(&batch);
 	give_ids(&batch);
+}
+
+bool
+remember_at_once(Call *call, const text *queue, Keyed *item)
+{
+	Batch batch = make_batch(call, queue, item, 1);
+	bool known;
+
+	begin_batch(call, &batch);
+	resolve(&batch);
+	known = insert_unless_known(&batch, &batch.keys[0]);
+	end_batch(&batch);
+	return !known;
 }
 
 } // namespace outbox

@@ -23,4 +23,8 @@ struct Keyed {
 
 void remember_keys(Call *call, const text *queue, Keyed *items, int count);
 
+// Of a notice. It never waits: a key that an open transaction holds, which only a producer does that uses the key on
+// purpose, is not remembered again. False if it is known.
+bool remember_at_once(Call *call, const text *queue, Keyed *item);
+
 } // namespace outbox

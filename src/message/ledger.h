@@ -1,4 +1,4 @@
-// The ledger: reading and appending attempts.
+// The ledger: attempts, and reading them. Appending is in record.h.
 //
 // Guarantees: attempt_no is the greatest in the ledger + 1; the change of the pending row that
 // follows fails if it is outdated. The unique indexes of the leaf are the backstop, also for terminal
@@ -33,6 +33,7 @@ struct Attempt {
 	TimestampTz claimed_at;
 	Details details;
 	text *recorded_by;
+	Wait wait; // for the dead_letter_queue, if it is FAILED
 };
 
 // The state of a message by its ledger.
@@ -66,8 +67,6 @@ extern const char broken_code[];
 extern const char expired_code[];
 extern const char exhausted_code[];
 extern const char released_code[];
-
-void append(Call *call, Attempt *const *attempts, int count);
 
 Datum state_datum(Call *call, core::Record state);
 core::Record state_of(Call *call, Datum state);

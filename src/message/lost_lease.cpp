@@ -10,6 +10,7 @@ lost_attempt(const PendingRow *row, int attempt_no, core::Record state, const Lo
 	Attempt attempt = attempt_for(row, attempt_no, state, lost.by);
 
 	attempt.lost = row->leased;
+	attempt.wait = lost.wait;
 	attempt.details.error_code = cstring_to_text(lost.code);
 	attempt.details.error_message = lost.reason;
 	return attempt;

@@ -9,6 +9,7 @@
 #include "message/order.h"
 #include "message/pending_row.h"
 #include "message/queue.h"
+#include "message/record.h"
 
 namespace outbox {
 

@@ -27,7 +27,8 @@ struct Message {
 	int64 lease_us;
 	bool is_replay; // event_id is kept, but is no key
 	core::Uuid replay_of;
-	int element; // its place in a batch, from 1; 0 = no batch
+	bool is_notice; // of a dead letter
+	int element;    // its place in a batch, from 1; 0 = no batch
 
 	// results
 	core::Uuid id;

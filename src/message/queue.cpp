@@ -80,6 +80,7 @@ decode(Table *table, TupleTableSlot *slot)
 	queue->handler = optional_copy(table, slot, queues_col::handler);
 	queue->handler_owner = optional_copy(table, slot, queues_col::handler_owner);
 	queue->handler_timeout_us = us(queues_col::handler_timeout);
+	queue->dead_letter_queue = optional_copy(table, slot, queues_col::dead_letter_queue);
 	queue->refuses_encoded =
 		VARSIZE_ANY_EXHDR(DatumGetPointer(table->get(slot, queues_col::payload_kind, &isnull))) > 3;
 	queue->paused = DatumGetBool(table->get(slot, queues_col::paused, &isnull)) || everything_is_held();
@@ -121,26 +122,39 @@ unlock_queue(const text *name, LOCKMODE mode)
 	LockRelease(&tag, mode, false);
 }
 
+namespace {
+
+Queue *
+read_queue(Call *call, const text *name)
+{
+	Table *table = open(call, queues_shape, reads);
+	TupleTableSlot *slot = table_slot_create(table->rel, nullptr);
+	ScanKeyData key;
+	Queue *queue = nullptr;
+
+	key_equals(&key, primary_index(table), 1, F_TEXTEQ, PointerGetDatum(name));
+	if (find_in_latest_snapshot(table, primary_index(table), &key, 1, slot))
+		queue = decode(table, slot);
+	ExecDropSingleTupleTableSlot(slot);
+	return queue;
+}
+
+} // namespace
+
 const Queue *
 find_queue(Call *call, const text *name)
 {
-	Table *table = open(call, queues_shape, reads);
-	ScanKeyData key;
-	TupleTableSlot *slot;
 	Queue *queue;
 
 	for (queue = call->queues; queue != nullptr; queue = queue->next)
 		if (equal(queue->name, name))
 			return queue;
-	slot = table_slot_create(table->rel, nullptr);
-	key_equals(&key, primary_index(table), 1, F_TEXTEQ, PointerGetDatum(name));
-	if (find_in_latest_snapshot(table, primary_index(table), &key, 1, slot))
+	queue = read_queue(call, name);
+	if (queue != nullptr)
 	{
-		queue = decode(table, slot);
 		queue->next = call->queues;
 		call->queues = queue;
 	}
-	ExecDropSingleTupleTableSlot(slot);
 	return queue;
 }
 
@@ -189,6 +203,30 @@ hold_queue(Call *call, const text *name)
 	expect_no_pins();
 	LockAcquire(&tag, AccessShareLock, false, false);
 	return queue_named(call, name);
+}
+
+const Queue *
+hold_queue_if_there(Call *call, const text *name, Wait wait)
+{
+	LOCKTAG tag = lock_tag_of(name);
+
+	expect_no_pins();
+	if (LockAcquire(&tag, AccessShareLock, false, wait == Wait::never) == LOCKACQUIRE_NOT_AVAIL)
+		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+						errmsg("queue \"%s\" is being changed by another transaction", shown(name)),
+						errhint("Try again when that transaction has ended.")));
+	// Not as this call has read it before it had the lock.
+	return read_queue(call, name);
+}
+
+void
+lock_dead_letter_queues()
+{
+	// No queue has this name.
+	LOCKTAG tag = lock_tag_of(cstring_to_text(""));
+
+	expect_no_pins();
+	LockAcquire(&tag, ExclusiveLock, false, false);
 }
 
 List *

@@ -26,6 +26,7 @@ struct Queue {
 	text *handler; // nullptr = none: workers claim
 	text *handler_owner;
 	int64 handler_timeout_us;
+	text *dead_letter_queue;   // nullptr = none
 	int max_attempts;          // 0 = no ceiling
 	int max_releases;          // -1 = no ceiling
 	int max_in_flight;         // 0 = no limit
@@ -61,6 +62,12 @@ const Queue *queue_named(Call *call, const text *name);
 const Queue *find_queue(Call *call, const text *name);
 // For producers: holds the queue against drop_queue, then reads it.
 const Queue *hold_queue(Call *call, const text *name);
+// For notices of dead letters, with a row in hand: nullptr if there is no such queue. Wait::never: 55P03 while
+// drop_queue, or a change that requires an empty queue, has it.
+const Queue *hold_queue_if_there(Call *call, const text *name, Wait wait);
+// Held to the end of the transaction by those that name a dead_letter_queue, so that what others have named is
+// committed.
+void lock_dead_letter_queues();
 // Without a snapshot, in the newest committed state.
 List *all_queues(Call *call, Snapshot snapshot = nullptr);
 // The queues argument: names, each once. NULL means default_name, if there is one.

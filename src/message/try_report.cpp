@@ -7,8 +7,10 @@
 #include "rows/batch.h"
 #include "rows/id_walk.h"
 #include "message/lease.h"
+#include "message/notice.h"
 #include "message/order.h"
 #include "message/queue.h"
+#include "message/record.h"
 #include "message/try_report.h"
 
 namespace outbox {
@@ -33,6 +35,12 @@ event_of(const TryReport *report)
 	}
 }
 
+Wait
+patience(const TryReport *report)
+{
+	return report->is_release ? Wait::never : Wait::for_row;
+}
+
 Attempt *
 make_attempt(const TryReport *report, const PendingRow *row, int attempt_no, const core::Transition &transition)
 {
@@ -40,6 +48,7 @@ make_attempt(const TryReport *report, const PendingRow *row, int attempt_no, con
 
 	*attempt = attempt_for(row, attempt_no, transition.record, row->claimed_by);
 	attempt->details = report->details;
+	attempt->wait = patience(report);
 	if (attempt->details.error_code == nullptr && transition.at_ceiling)
 		attempt->details.error_code = cstring_to_text(exhausted_code);
 	return attempt;
@@ -53,12 +62,6 @@ retry_delay_us(const TryReport *report, const PendingRow *row, const Queue *queu
 	if (report->is_release)
 		return Max(report->delay_us, backoff);
 	return report->has_delay ? report->delay_us : backoff;
-}
-
-Wait
-patience(const TryReport *report)
-{
-	return report->is_release ? Wait::never : Wait::for_row;
 }
 
 // Changes the row as the transition says. The attempt is appended by the caller.
@@ -442,6 +445,17 @@ settle_all(Call *call, TryReport **reports, int first, int count, const text *wo
 	settle_turns(call, reports + first, count, worker);
 }
 
+// If it ends the message, whether telling the dead_letter_queue may fail.
+bool
+can_refuse_notice(Call *call, const TryReport *report)
+{
+	const PendingRow *row = report->state != core::Record::dispatched ? find_pending(call, report->id) : nullptr;
+	const Queue *queue = row != nullptr ? find_queue(call, row->queue) : nullptr;
+
+	return queue != nullptr && queue->dead_letter_queue != nullptr &&
+		   (patience(report) == Wait::never || may_fail_to_tell(call));
+}
+
 // Whether checks, columns or indexes of users may refuse a single report.
 bool
 can_refuse_report(Call *call, TryReport **reports, int count)
@@ -452,7 +466,7 @@ can_refuse_report(Call *call, TryReport **reports, int count)
 	{
 		const Table *leaf = reports[i]->bad == 0 ? find_leaf(call, attempts_shape, reports[i]->id, inserts) : nullptr;
 
-		if (leaf != nullptr && has_foreign_parts(leaf))
+		if (leaf != nullptr && (has_foreign_parts(leaf) || can_refuse_notice(call, reports[i])))
 			return true;
 	}
 	return false;

@@ -51,6 +51,7 @@ const Shape queues_shape = {
 	 {"handler", TEXTOID, nullable},
 	 {"handler_timeout", INTERVALOID, not_null},
 	 {"handler_owner", TEXTOID, nullable},
+	 {"dead_letter_queue", TEXTOID, nullable},
 	 test_column},
 	{{"pkey", true, {"queue"}, nullptr}},
 	{},

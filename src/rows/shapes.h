@@ -31,7 +31,8 @@ enum {
 	priority_aging,
 	handler,
 	handler_timeout,
-	handler_owner
+	handler_owner,
+	dead_letter_queue
 };
 }
 namespace messages_col {

@@ -9,6 +9,7 @@
 #include "server/errors.h"
 #include "message/lease.h"
 #include "message/order.h"
+#include "message/record.h"
 #include "commit/transaction.h"
 
 namespace outbox {
@@ -41,6 +42,7 @@ try_cancel(Call *call, const core::Uuid &id, text *reason, bool force, text *by,
 		return Changed::outdated;
 	attempt = attempt_for(row, next_attempt_no(before, id), expect(state, core::Event::cancel, false).record, by);
 	attempt.lost = state == core::State::expired;
+	attempt.wait = Wait::for_row;
 	attempt.details.error_code = cstring_to_text(cancelled_code);
 	attempt.details.error_message = reason;
 	changed = remove(call, row, Wait::for_row);

@@ -36,7 +36,8 @@ constexpr int settings[] = {queues_col::lease,          queues_col::backoff_base
 constexpr int
 argument_of(int column)
 {
-	return column - (column > queues_col::created_at) - (column > queues_col::validator_owner);
+	return column - (column > queues_col::created_at) - (column > queues_col::validator_owner) -
+		   (column > queues_col::handler_owner);
 }
 
 text *
@@ -214,9 +215,60 @@ put_function(FunctionCallInfo fcinfo, int column, int owner_column, const text *
 	set_text(table, row, owner_column, owner);
 }
 
+[[noreturn]] void
+refuse_dead_letter_queue(const char *problem, const text *queue, const char *detail)
+{
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg(problem, shown(queue)), errdetail("%s", detail),
+					errhint("Dead letters are told over one step: the queue that they are told to has no "
+							"dead_letter_queue itself.")));
+}
+
+// Queue `from` names `to`, which cannot be dropped until the end of the transaction. Sessions that name one wait for
+// each other, so that no two of them make a chain.
+void
+check_dead_letter_queue(Call *call, const text *from, const text *to)
+{
+	ListCell *cell;
+
+	if (equal(from, to))
+		refuse_dead_letter_queue("queue \"%s\" must not be its own dead_letter_queue", from,
+								 "Notices that die would be told again and again.");
+	hold_queue(call, to);
+	lock_dead_letter_queues();
+	foreach (cell, all_queues(call))
+	{
+		const Queue *other = static_cast<const Queue *>(lfirst(cell));
+
+		if (other->dead_letter_queue == nullptr)
+			continue;
+		if (equal(other->name, to))
+			refuse_dead_letter_queue("queue \"%s\" cannot be a dead_letter_queue", to,
+									 psprintf("Its own is queue \"%s\".", shown(other->dead_letter_queue)));
+		if (equal(other->dead_letter_queue, from))
+			refuse_dead_letter_queue("queue \"%s\" cannot have a dead_letter_queue", from,
+									 psprintf("It is that of queue \"%s\".", shown(other->name)));
+	}
+}
+
+// NULL keeps it, the empty string removes it.
+void
+put_dead_letter_queue(FunctionCallInfo fcinfo, Call *call, Table *table, TupleTableSlot *row, bool keep_absent)
+{
+	const text *name = optional_text(fcinfo, argument_of(queues_col::dead_letter_queue));
+	bool none = name == nullptr || VARSIZE_ANY_EXHDR(name) == 0;
+	bool isnull;
+
+	if (name == nullptr && keep_absent)
+		return;
+	if (!none)
+		check_dead_letter_queue(call, DatumGetTextPP(table->get(row, queues_col::queue, &isnull)), name);
+	set_text(table, row, queues_col::dead_letter_queue, none ? nullptr : name);
+}
+
 // Puts the given settings into the row. NULL keeps a setting; for a new queue it is an ERROR.
 void
-put_settings(FunctionCallInfo fcinfo, const FunctionOwners &owners, Table *table, TupleTableSlot *row, bool keep_absent)
+put_settings(FunctionCallInfo fcinfo, Call *call, const FunctionOwners &owners, Table *table, TupleTableSlot *row,
+			 bool keep_absent)
 {
 	put_ceiling(fcinfo, queues_col::max_attempts, 1, table, row, keep_absent);
 	put_ceiling(fcinfo, queues_col::max_releases, 0, table, row, keep_absent);
@@ -237,6 +289,7 @@ put_settings(FunctionCallInfo fcinfo, const FunctionOwners &owners, Table *table
 	put_fair_by(fcinfo, table, row, keep_absent);
 	put_aging(fcinfo, table, row, keep_absent);
 	refuse_two_orders(table, row);
+	put_dead_letter_queue(fcinfo, call, table, row, keep_absent);
 }
 
 bool
@@ -325,6 +378,23 @@ require_empty(Call *call, const Emptied &what, const text *name)
 	forget_marks(call, name);
 }
 
+// Producers are shut out, and so are sessions that name it as a dead_letter_queue.
+void
+require_unnamed(Call *call, const text *name)
+{
+	ListCell *cell;
+
+	foreach (cell, all_queues(call))
+	{
+		const Queue *other = static_cast<const Queue *>(lfirst(cell));
+
+		if (other->dead_letter_queue != nullptr && equal(other->dead_letter_queue, name))
+			ereport(ERROR, (errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST), errmsg(dropping.refused, shown(name)),
+							errdetail("It is the dead_letter_queue of queue \"%s\".", shown(other->name)),
+							errhint("Remove it there: outbox.alter_queue(queue, dead_letter_queue => '').")));
+	}
+}
+
 // Rows of an ordered queue know their place, and those of a fair one their key; those of others do not.
 void
 check_reordering(Call *call, Table *table, TupleTableSlot *found, TupleTableSlot *row)
@@ -346,7 +416,7 @@ check_reordering(Call *call, Table *table, TupleTableSlot *found, TupleTableSlot
 			require_empty(call, refairing, name);
 }
 
-// Changes the queue's row by change(table, row), and looks again if it was changed.
+// Changes the queue's row by change(call, table, row), and looks again if it was changed.
 template <typename Change>
 void
 change_queue(FunctionCallInfo fcinfo, const char *function, const Change &change)
@@ -368,7 +438,7 @@ change_queue(FunctionCallInfo fcinfo, const char *function, const Change &change
 		if (!find_row(table, name, found))
 			raise_queue_not_found(name);
 		ExecCopySlot(row, found);
-		change(table, row);
+		change(&call, table, row);
 		check_reordering(&call, table, found, row);
 		changed = update_row(table, &found->tts_tid, row, Wait::for_row);
 	} while (changed != Changed::done);
@@ -381,8 +451,9 @@ change_queue(FunctionCallInfo fcinfo, const char *function, const Change &change
 void
 set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
 {
-	change_queue(fcinfo, function,
-				 [&](Table *table, TupleTableSlot *row) { set(table, row, queues_col::paused, BoolGetDatum(paused)); });
+	change_queue(fcinfo, function, [&](Call *, Table *table, TupleTableSlot *row) {
+		set(table, row, queues_col::paused, BoolGetDatum(paused));
+	});
 }
 
 } // namespace
@@ -404,7 +475,7 @@ OUTBOX_FUNCTION(outbox_create_queue)
 	table = open(&call, queues_shape, inserts);
 	row = new_row(table);
 	set_text(table, row, queues_col::queue, name);
-	put_settings(fcinfo, owners, table, row, false);
+	put_settings(fcinfo, &call, owners, table, row, false);
 	set(table, row, queues_col::created_at, TimestampTzGetDatum(call.now));
 
 	hash = DatumGetUInt64(hash_any_extended(reinterpret_cast<const unsigned char *>(VARDATA_ANY(name)),
@@ -428,8 +499,9 @@ OUTBOX_FUNCTION(outbox_alter_queue)
 {
 	FunctionOwners owners = owners_of_functions(fcinfo);
 
-	change_queue(fcinfo, "alter_queue()",
-				 [&](Table *table, TupleTableSlot *row) { put_settings(fcinfo, owners, table, row, true); });
+	change_queue(fcinfo, "alter_queue()", [&](Call *call, Table *table, TupleTableSlot *row) {
+		put_settings(fcinfo, call, owners, table, row, true);
+	});
 	note_limit(PG_GETARG_TEXT_PP(0));
 	note_altered(PG_GETARG_TEXT_PP(0));
 	PG_RETURN_VOID();
@@ -474,6 +546,7 @@ OUTBOX_FUNCTION(outbox_drop_queue)
 	begin_call(&call, "drop_queue()");
 	queue_named(&call, name);
 	require_empty(&call, dropping, name);
+	require_unnamed(&call, name);
 	table = open(&call, queues_shape, deletes);
 	found = table_slot_create(table->rel, nullptr);
 	do

@@ -41,6 +41,7 @@ CREATE TABLE model.queues (
 	priority_aging interval,
 	handler text,
 	handler_timeout interval NOT NULL DEFAULT '30 seconds',
+	dead_letter_queue text,
 	slack interval NOT NULL
 );
 
@@ -1213,12 +1214,24 @@ BEGIN
 	END IF;
 END $$;
 
+-- NULL and the empty string are none. Chains end after one step.
+CREATE FUNCTION model.check_dead_letter_queue(queue text, dead_letter_queue text) RETURNS void LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+BEGIN
+	IF dead_letter_queue <> '' THEN
+		PERFORM model.refuse_bad(dead_letter_queue = queue);
+		PERFORM model.refuse_bad((model.known_queue(dead_letter_queue)).dead_letter_queue IS NOT NULL
+			OR EXISTS (SELECT FROM model.queues q WHERE q.dead_letter_queue = queue));
+	END IF;
+END $$;
+
 CREATE FUNCTION model.create_queue(queue text, max_attempts int = 20, lease interval = '30 seconds',
 	backoff_base interval = '1 second', backoff_cap interval = '15 minutes', backoff_jitter real = 0.2,
 	repair_delay interval = '1 second', ordering text = 'none', on_dead_head text = 'continue',
 	validator text = NULL, paused boolean = false, max_in_flight int = NULL, payload_kind text = 'object',
 	max_releases int = NULL, rate_limit float8 = NULL, rate_burst int = NULL, max_in_flight_per_key int = NULL,
-	fair_by text = NULL, priority_aging interval = NULL, handler text = NULL, handler_timeout interval = '30 seconds')
+	fair_by text = NULL, priority_aging interval = NULL, handler text = NULL, handler_timeout interval = '30 seconds',
+	dead_letter_queue text = NULL)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM model.refuse_null(num_nulls(queue, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering,
@@ -1227,9 +1240,11 @@ BEGIN
 	PERFORM model.check_settings(max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering,
 		on_dead_head, validator, max_in_flight, payload_kind, max_releases, rate_limit, rate_burst, max_in_flight_per_key,
 		fair_by, priority_aging, handler, handler_timeout);
+	PERFORM model.check_dead_letter_queue(queue, dead_letter_queue);
 	INSERT INTO model.queues VALUES (queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay,
 		ordering, on_dead_head, validator, paused, max_in_flight, model.clock(), payload_kind, max_releases,
-		rate_limit, rate_burst, max_in_flight_per_key, nullif(fair_by, ''), nullif(priority_aging, '0'), nullif(handler, ''), handler_timeout) ON CONFLICT DO NOTHING;
+		rate_limit, rate_burst, max_in_flight_per_key, nullif(fair_by, ''), nullif(priority_aging, '0'), nullif(handler, ''), handler_timeout,
+		nullif(dead_letter_queue, '')) ON CONFLICT DO NOTHING;
 	IF NOT FOUND THEN PERFORM model.refuse('42710', 'it exists'); END IF;
 END $$;
 
@@ -1250,7 +1265,7 @@ CREATE FUNCTION model.alter_queue(queue text, max_attempts int = -1, lease inter
 	on_dead_head text = NULL, validator text = NULL, paused boolean = NULL, max_in_flight int = -1,
 	payload_kind text = NULL, max_releases int = -1, rate_limit float8 = -1, rate_burst int = -1,
 	max_in_flight_per_key int = -1, fair_by text = NULL, priority_aging interval = NULL, handler text = NULL,
-	handler_timeout interval = NULL)
+	handler_timeout interval = NULL, dead_letter_queue text = NULL)
 RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 BEGIN
@@ -1260,6 +1275,7 @@ BEGIN
 		ordering, on_dead_head, validator, nullif(max_in_flight, -1), payload_kind, nullif(max_releases, -1),
 		nullif(rate_limit, -1), nullif(rate_burst, -1), nullif(max_in_flight_per_key, -1), fair_by,
 		coalesce(priority_aging, (model.known_queue(queue)).priority_aging), handler, handler_timeout);
+	PERFORM model.check_dead_letter_queue(queue, dead_letter_queue);
 	IF (ordering = 'fifo') <> ((model.known_queue(queue)).ordering = 'fifo') THEN PERFORM model.empty_queue(queue); END IF;
 	UPDATE model.queues q SET
 		max_attempts = CASE max_attempts WHEN -1 THEN q.max_attempts ELSE max_attempts END,
@@ -1274,7 +1290,8 @@ BEGIN
 		max_in_flight_per_key = CASE max_in_flight_per_key WHEN -1 THEN q.max_in_flight_per_key ELSE max_in_flight_per_key END,
 		fair_by = nullif(coalesce(fair_by, q.fair_by), ''),
 		priority_aging = nullif(coalesce(priority_aging, q.priority_aging), '0'),
-		handler_timeout = coalesce(handler_timeout, q.handler_timeout)
+		handler_timeout = coalesce(handler_timeout, q.handler_timeout),
+		dead_letter_queue = nullif(coalesce(dead_letter_queue, q.dead_letter_queue), '')
 	WHERE q.queue = queue;
 	IF NOT FOUND THEN PERFORM model.refuse('P7004', 'QUEUE_NOT_FOUND'); END IF;	-- dropped while this waited
 END $$;
@@ -1295,6 +1312,9 @@ BEGIN
 	PERFORM model.refuse_null(queue IS NULL);
 	PERFORM model.known_queue(queue);
 	PERFORM model.empty_queue(queue);
+	IF EXISTS (SELECT FROM model.queues q WHERE q.dead_letter_queue = queue) THEN
+		PERFORM model.refuse('2BP01', 'a dead_letter_queue');
+	END IF;
 	DELETE FROM model.queues q WHERE q.queue = queue;
 END $$;
 

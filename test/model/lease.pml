@@ -227,7 +227,7 @@ inline change(still_pending, new_token)
 	changed = true
 }
 
-/* ledger.cpp, append(). The unique index would refuse a number that is there, none a gap. */
+/* record.cpp, append(). The unique index would refuse a number that is there, none a gap. */
 inline append(terminal)
 {
 	assert(numbered == next.attempts + 1);

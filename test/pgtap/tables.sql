@@ -48,7 +48,8 @@ SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.queues')$$, $$VALUES
 	('priority_aging', 'interval', false, NULL),
 	('handler', 'text', false, NULL),
 	('handler_timeout', 'interval', true, '''00:00:30''::interval'),
-	('handler_owner', 'text', false, NULL)$$, 'columns of queues');
+	('handler_owner', 'text', false, NULL),
+	('dead_letter_queue', 'text', false, NULL)$$, 'columns of queues');
 PREPARE messages_columns AS VALUES
 	('outbox_id', 'uuid', true, NULL),
 	('queue', 'text', true, NULL),
@@ -197,6 +198,7 @@ CREATE FUNCTION pg_temp.indexes(relation regclass) RETURNS TABLE (name text, def
 $$;
 SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.queues')$$, $$VALUES
 	('queues_backoff', 'CHECK (((backoff_base >= ''00:00:00''::interval) AND (backoff_cap >= ''00:00:00''::interval)))'),
+	('queues_dead_letter_queue', 'CHECK (((dead_letter_queue <> ''''::text) AND (dead_letter_queue <> queue)))'),
 	('queues_fair_by', 'CHECK ((fair_by = ''partition_key''::text))'),
 	('queues_handler', 'CHECK (((handler <> ''''::text) AND ((handler IS NULL) = (handler_owner IS NULL))))'),
 	('queues_handler_timeout', 'CHECK ((handler_timeout > ''00:00:00''::interval))'),

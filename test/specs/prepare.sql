@@ -25,6 +25,7 @@ BEGIN
 		DELETE FROM made;
 		INSERT INTO made SELECT oid FROM pg_extension WHERE extname = 'outbox';
 	END IF;
+	PERFORM outbox.alter_queue(queue, dead_letter_queue => '') FROM outbox.queues WHERE dead_letter_queue IS NOT NULL;
 	PERFORM outbox.cancel(outbox_id, 'no longer', force => true) FROM outbox.pending;
 	FOR name IN
 		SELECT oid FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition
