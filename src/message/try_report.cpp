@@ -157,7 +157,18 @@ end_turn(Call *call, TryReport *report, PendingRow *row, bool raise)
 		report->gone = row;
 }
 
-// Accepts one report, or answers why not; with raise, by an ERROR. False if it may have waited.
+// Whether it ends a message that is told of, and telling may fail for this one alone.
+bool
+must_go_apart(Call *call, const TryReport *report, const PendingRow *row, const core::Transition &transition)
+{
+	const Queue *queue = transition.record == core::Record::failed ? find_queue(call, row->queue) : nullptr;
+
+	return queue != nullptr && queue->dead_letter_queue != nullptr &&
+		   (patience(report) == Wait::never || may_fail_to_tell(call));
+}
+
+// Accepts one report, or answers why not; with raise, by an ERROR. In a batch it may do neither: it goes apart. False
+// if it may have waited.
 bool
 settle(Call *call, TryReport *report, const text *worker, HeldBack held_back, bool raise)
 {
@@ -202,6 +213,11 @@ settle(Call *call, TryReport *report, const text *worker, HeldBack held_back, bo
 
 		const core::Transition &transition = expect(core::State::leased, event_of(report), at_ceiling);
 
+		if (!raise && !report->apart && must_go_apart(call, report, holding.row, transition))
+		{
+			report->apart = true;
+			return at_once;
+		}
 		// Made first: it names the lease, which the change may clear.
 		attempt = make_attempt(report, holding.row, attempt_no, transition);
 		changed = give_back_run(call, report, holding.row, transition);
@@ -327,8 +343,30 @@ begin_report(Call *call, TryReport *report)
 		report->error = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
 	report->attempt = nullptr;
 	report->attempt_no = 0;
-	report->rescheduled = report->deferred = false;
+	report->rescheduled = report->deferred = report->apart = false;
 	report->gone = nullptr;
+}
+
+// Settles it again, so that what fails is undone alone.
+void
+settle_apart(Call *call, TryReport *report, const text *worker, HeldBack held_back)
+{
+	const ErrorData *error = in_subtransaction([&] {
+		Call inner;
+
+		begin_nested_call(&inner, call);
+		settle(&inner, report, worker, held_back, false);
+		if (report->attempt != nullptr)
+			append(&inner, &report->attempt, 1);
+		end_call(&inner);
+	});
+
+	if (error == nullptr)
+		return;
+	report->attempt = nullptr;
+	report->attempt_no = 0;
+	report->gone = nullptr;
+	report->error = error->sqlerrcode;
 }
 
 // Settles reports[first] to reports[first + count - 1], sorted by id, and appends what was
@@ -348,6 +386,7 @@ settle_chunk(Call *call, TryReport **reports, int first, int count, const text *
 	{
 		TryReport *report = reports[i];
 		const TryReport *earlier = report->error == 0 ? earlier_report(reports, i) : nullptr;
+		bool at_once;
 
 		if (earlier != nullptr)
 		{
@@ -357,10 +396,13 @@ settle_chunk(Call *call, TryReport **reports, int first, int count, const text *
 		}
 		if (report->error != 0)
 			continue;
-		if (!settle(call, report, worker, HeldBack::defer, false))
-			forget_foreseen(reports + i + 1, first + count - i - 1);
-		if (report->attempt != nullptr)
+		at_once = settle(call, report, worker, HeldBack::defer, false);
+		if (report->apart)
+			settle_apart(call, report, worker, HeldBack::defer);
+		else if (report->attempt != nullptr)
 			attempts[accepted++] = report->attempt;
+		if (!at_once || report->apart)
+			forget_foreseen(reports + i + 1, first + count - i - 1);
 	}
 	append(call, attempts, accepted);
 }
@@ -370,8 +412,11 @@ settle_chunk(Call *call, TryReport **reports, int first, int count, const text *
 void
 settle_and_append(Call *call, TryReport *report, const text *worker, HeldBack held_back)
 {
+	report->apart = false;
 	settle(call, report, worker, held_back, false);
-	if (report->attempt != nullptr)
+	if (report->apart)
+		settle_apart(call, report, worker, held_back);
+	else if (report->attempt != nullptr)
 		append(call, &report->attempt, 1);
 }
 
@@ -445,17 +490,6 @@ settle_all(Call *call, TryReport **reports, int first, int count, const text *wo
 	settle_turns(call, reports + first, count, worker);
 }
 
-// If it ends the message, whether telling the dead_letter_queue may fail.
-bool
-can_refuse_notice(Call *call, const TryReport *report)
-{
-	const PendingRow *row = report->state != core::Record::dispatched ? find_pending(call, report->id) : nullptr;
-	const Queue *queue = row != nullptr ? find_queue(call, row->queue) : nullptr;
-
-	return queue != nullptr && queue->dead_letter_queue != nullptr &&
-		   (patience(report) == Wait::never || may_fail_to_tell(call));
-}
-
 // Whether checks, columns or indexes of users may refuse a single report.
 bool
 can_refuse_report(Call *call, TryReport **reports, int count)
@@ -466,7 +500,7 @@ can_refuse_report(Call *call, TryReport **reports, int count)
 	{
 		const Table *leaf = reports[i]->bad == 0 ? find_leaf(call, attempts_shape, reports[i]->id, inserts) : nullptr;
 
-		if (leaf != nullptr && (has_foreign_parts(leaf) || can_refuse_notice(call, reports[i])))
+		if (leaf != nullptr && has_foreign_parts(leaf))
 			return true;
 	}
 	return false;

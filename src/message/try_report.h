@@ -38,6 +38,7 @@ struct TryReport {
 
 	bool deferred;    // held back: it may follow another of the batch
 	PendingRow *gone; // it has ended, and its key may go on
+	bool apart;       // it is settled in a subtransaction
 
 	// result
 	Attempt *attempt; // recorded by this call
