@@ -123,7 +123,8 @@ private:
 
 	static std::string any_pending(Session &session, const std::string &condition)
 	{
-		return one(session, "SELECT outbox_id FROM outbox.pending WHERE queue <> 'handled' AND (" + condition +
+		return one(session, "SELECT outbox_id FROM outbox.pending WHERE queue NOT IN ('handled', 'told') AND (" +
+								condition +
 								")"
 								" ORDER BY md5(outbox_id::text || clock_timestamp()) LIMIT 1");
 	}

@@ -181,6 +181,7 @@ all_came_up()
 													"calls undone by a savepoint",
 													"crashes",
 													"fault: kill a client",
+													"dead letters that were told",
 													"handled messages",
 													"handlers that failed",
 													"fault: stop",
@@ -215,22 +216,38 @@ struct Round {
 
 constexpr const char *limit = "3"; // of the queue `limited`
 
+// It is told of what dies in all others, and handles that by itself.
+void
+make_dead_letter_queue(Server &server)
+{
+	server.must("CREATE TABLE public.told (outbox_id text)");
+	server.must("CREATE FUNCTION public.hear(m outbox.claimed) RETURNS void LANGUAGE sql AS "
+				"$$ INSERT INTO public.told VALUES (m.payload ->> 'outbox_id') $$");
+	server.must(
+		"SELECT outbox.create_queue('told', max_attempts => NULL, repair_delay => '0', handler => 'public.hear')");
+}
+
 void
 make_queues(Server &server)
 {
-	server.must("SELECT outbox.create_queue('plain', max_attempts => 5, lease => '300 ms', "
-				"backoff_base => '5 ms', "
-				"backoff_cap => '50 ms', repair_delay => '0', max_releases => 1, priority_aging => '50 ms')");
-	server.must("SELECT outbox.create_queue('numbered', max_attempts => 8, ordering => 'numbered', "
-				"backoff_base => '5 ms', "
-				"backoff_cap => '50 ms', repair_delay => '20 ms')");
-	server.must("SELECT outbox.create_queue('ordered', max_attempts => 5, ordering => 'fifo', "
-				"backoff_base => '5 ms', backoff_cap => '50 ms', repair_delay => '0')");
-	server.must("SELECT outbox.create_queue('strict', max_attempts => 3, ordering => 'fifo', on_dead_head => 'block', "
-				"backoff_base => '5 ms', backoff_cap => '50 ms', repair_delay => '0', max_releases => 2)");
-	server.must("SELECT outbox.create_queue('limited', max_attempts => 5, backoff_base => '5 ms', "
-				"backoff_cap => '50 ms', repair_delay => '0', max_in_flight => " +
-				std::string(limit) + ")");
+	server.must(
+		"SELECT outbox.create_queue('plain', dead_letter_queue => 'told', max_attempts => 5, lease => '300 ms', "
+		"backoff_base => '5 ms', "
+		"backoff_cap => '50 ms', repair_delay => '0', max_releases => 1, priority_aging => '50 ms')");
+	server.must(
+		"SELECT outbox.create_queue('numbered', dead_letter_queue => 'told', max_attempts => 8, ordering => 'numbered', "
+		"backoff_base => '5 ms', "
+		"backoff_cap => '50 ms', repair_delay => '20 ms')");
+	server.must(
+		"SELECT outbox.create_queue('ordered', dead_letter_queue => 'told', max_attempts => 5, ordering => 'fifo', "
+		"backoff_base => '5 ms', backoff_cap => '50 ms', repair_delay => '0')");
+	server.must(
+		"SELECT outbox.create_queue('strict', dead_letter_queue => 'told', max_attempts => 3, ordering => 'fifo', on_dead_head => 'block', "
+		"backoff_base => '5 ms', backoff_cap => '50 ms', repair_delay => '0', max_releases => 2)");
+	server.must(
+		"SELECT outbox.create_queue('limited', dead_letter_queue => 'told', max_attempts => 5, backoff_base => '5 ms', "
+		"backoff_cap => '50 ms', repair_delay => '0', max_in_flight => " +
+		std::string(limit) + ")");
 }
 
 // It fails, hangs for a moment, or ends the message, as that says; it leaves an effect all the same, unless that is
@@ -246,8 +263,9 @@ make_handler(Server &server)
 				"WHEN 'end' THEN RAISE 'end' USING ERRCODE = 'P8000'; "
 				"WHEN 'retry' THEN IF random() < 0.5 THEN RAISE 'retry' USING ERRCODE = '40001'; END IF; "
 				"ELSE NULL; END CASE; END $$");
-	server.must("SELECT outbox.create_queue('handled', max_attempts => 4, ordering => 'fifo', backoff_base => '5 ms', "
-				"backoff_cap => '50 ms', repair_delay => '0', handler => 'public.handle')");
+	server.must(
+		"SELECT outbox.create_queue('handled', dead_letter_queue => 'told', max_attempts => 4, ordering => 'fifo', backoff_base => '5 ms', "
+		"backoff_cap => '50 ms', repair_delay => '0', handler => 'public.handle')");
 }
 
 // A message has one effect if it was handled, and none if not.
@@ -265,6 +283,23 @@ effects_hold(Server &server)
 											quoted(state)));
 	if (wrong != "0")
 		std::cout << "# messages whose effect is not what the ledger says: " << wrong << "\n";
+	return wrong == "0";
+}
+
+// Each message that died was told of once, and no other.
+bool
+notices_hold(Server &server)
+{
+	std::string wrong = server.value(
+		"SELECT count(*) FROM (SELECT outbox_id::text AS id FROM outbox.attempts JOIN outbox.messages USING (outbox_id) "
+		"WHERE state = 'FAILED' AND queue <> 'told') dead "
+		"FULL JOIN (SELECT idempotency_key AS id, count(*) AS n FROM outbox.messages WHERE queue = 'told' GROUP BY 1) notice USING (id) "
+		"FULL JOIN (SELECT outbox_id AS id, count(*) AS n FROM public.told GROUP BY 1) heard USING (id) "
+		"WHERE dead.id IS NULL OR notice.n IS DISTINCT FROM 1 OR heard.n IS DISTINCT FROM 1");
+
+	seen["dead letters that were told"] = std::stoi(server.value("SELECT count(*) FROM public.told"));
+	if (wrong != "0")
+		std::cout << "# dead letters that were not told once: " << wrong << "\n";
 	return wrong == "0";
 }
 
@@ -340,7 +375,7 @@ void
 break_leases_of_handlers(Server &server)
 {
 	server.ask("SELECT outbox.break_lease(outbox_id, 'round over') FROM outbox.pending "
-			   "WHERE queue = 'handled' AND claimed_by IS NOT NULL AND NOT held_back");
+			   "WHERE queue IN ('handled', 'told') AND claimed_by IS NOT NULL AND NOT held_back");
 }
 
 void
@@ -444,7 +479,7 @@ round_holds(Server &server, const Round &round)
 
 	std::vector<Event> events = gathered(round.folder);
 
-	if (!judge(events, history) || !effects_hold(server))
+	if (!judge(events, history) || !effects_hold(server) || !notices_hold(server))
 	{
 		std::ofstream out(round.folder + ".history");
 
@@ -494,6 +529,7 @@ run()
 	server.start();
 	server.must("CREATE EXTENSION outbox");
 	server.must("SELECT * FROM outbox.maintain()");
+	make_dead_letter_queue(server);
 	make_queues(server);
 	make_handler(server);
 	for (long i = 0; i < rounds && (minutes == 0 || now_us() < until); i++)
