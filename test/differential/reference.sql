@@ -199,8 +199,13 @@ CREATE FUNCTION model.is_held_for_mark(queue text, partition_key text) RETURNS b
 	FROM model.choices WHERE session = current_setting('model.session')::int
 $$;
 
-CREATE FUNCTION model.is_in_doubt(id uuid) RETURNS boolean LANGUAGE sql AS
-	$$ SELECT id = ANY ((SELECT held_back FROM model.choices WHERE session = current_setting('model.session')::int)::uuid[]) $$;
+-- The doubts of a session above READ COMMITTED are looked up from outside: what it has leased itself is in none.
+CREATE FUNCTION model.is_in_doubt(id uuid) RETURNS boolean LANGUAGE sql AS $$
+	SELECT id = ANY ((SELECT held_back FROM model.choices WHERE session = current_setting('model.session')::int)::uuid[])
+		AND NOT (coalesce(current_setting('model.snapshot', true), '') <> '' AND EXISTS (SELECT FROM model.pending p
+			WHERE p.outbox_id = id AND p.lease_token IS NOT NULL
+			AND pg_xact_status(p.xmin::text::xid8) = 'in progress'))
+$$;
 
 ---------------------------------------------------------------- arguments and time
 
