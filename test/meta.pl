@@ -130,6 +130,13 @@ is_deeply([ grep { !-e } slurp('docs/guarantees.md') =~ /`((?:contracts|extensio
 my ($relayed) = slurp('docs/guarantees.md') =~ /^## The relay\n(.+?)^## /ms;
 is_deeply([ grep { /^\*\*/ && !/^Tests: `/m } split /\n\n+/, $relayed ], [], '... those of the relay too');
 
+# The transitions of sagas, in the install script and in docs/saga.md.
+my ($made) = slurp('extensions/saga/sql/outbox_saga--0.2.0.sql') =~ /^INSERT INTO saga\.transitions (.+?;)$/ms;
+my ($shown) = slurp('docs/saga.md') =~ /<!-- saga transitions -->\n.+?\n\|[-|]+\n(.+?)<!-- /s;
+my @transitions = map { join ' | ', /'([^']+)'/g } grep { /^\t\('/ } split /\n/, $made;
+cmp_ok(scalar(@transitions), '>', 10, 'sagas have transitions');
+is_deeply([ map { s/\A\| | \|\z//gr } split /\n/, $shown ], \@transitions, '... which docs/saga.md shows');
+
 # The settings and metrics of the relay, in the code and in docs/relay.md.
 my $relay_docs = slurp('docs/relay.md');
 my $asking = join '', map { slurp($_) } glob 'relay/src/config/*.cpp relay/src/sinks/*.cpp';
