@@ -393,18 +393,12 @@ $$;
 COMMENT ON FUNCTION saga.changed_keys(jsonb, jsonb) IS 'Internal: the keys of new_state whose values differ, and with null those that are gone.';
 
 CREATE FUNCTION saga.note(was saga.instances, becomes saga.instances, event_type text, step text, metadata jsonb) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-	short CONSTANT boolean := becomes.definition_version IS NOT NULL AND EXISTS (SELECT FROM saga.definitions d
-		WHERE d.saga_type = becomes.saga_type AND d.version = becomes.definition_version AND d.audit = 'diff');
-	traceparent text;
 BEGIN
-	IF becomes.definition_version IS NOT NULL THEN
-		SELECT r.headers ->> 'traceparent' INTO traceparent FROM saga.runs r WHERE r.saga_id = becomes.id;
-	END IF;
 	INSERT INTO saga.audit_log (saga_id, version, saga_type, event_type, step, old_status, new_status, old_state, new_state, trace_id, at, metadata)
-	VALUES (becomes.id, becomes.version, becomes.saga_type, note.event_type, note.step, was.status, becomes.status,
-		CASE WHEN NOT short THEN was.state END, CASE WHEN short THEN saga.changed_keys(coalesce(was.state, '{}'), becomes.state) ELSE becomes.state END,
-		split_part(traceparent, '-', 2), becomes.updated_at, jsonb_strip_nulls(note.metadata));
+	SELECT becomes.id, becomes.version, becomes.saga_type, note.event_type, note.step, was.status, becomes.status,
+		CASE WHEN NOT d.short THEN was.state END, CASE WHEN d.short THEN saga.changed_keys(coalesce(was.state, '{}'), becomes.state) ELSE becomes.state END,
+		(SELECT split_part(r.headers ->> 'traceparent', '-', 2) FROM saga.runs r WHERE r.saga_id = becomes.id), becomes.updated_at, jsonb_strip_nulls(note.metadata)
+	FROM (SELECT EXISTS (SELECT FROM saga.definitions e WHERE e.saga_type = becomes.saga_type AND e.version = becomes.definition_version AND e.audit = 'diff')) AS d(short);
 END
 $$;
 COMMENT ON FUNCTION saga.note(saga.instances, saga.instances, text, text, jsonb) IS 'Internal: writes the row of audit_log of one change.';
@@ -608,18 +602,15 @@ CREATE FUNCTION saga.send(i saga.instances, d saga.definition_steps, direction t
 DECLARE
 	key CONSTANT text := format('%s/%s/%s', i.id, d.name, direction) || CASE WHEN round > 1 THEN format('/%s', round) ELSE '' END;
 	forward CONSTANT boolean := direction = 'forward';
-	given jsonb;
-	results jsonb;
 	id uuid;
 BEGIN
-	SELECT r.headers INTO given FROM saga.runs r WHERE r.saga_id = i.id;
-	SELECT coalesce(jsonb_object_agg(s.step, s.result), '{}') INTO results FROM saga.steps s WHERE s.saga_id = i.id AND s.result IS NOT NULL;
 	SELECT e.outbox_id INTO id FROM outbox.enqueue(
-		CASE WHEN forward THEN d.command ELSE d.compensation END, jsonb_build_object('state', i.state, 'results', results), d.queue,
-		aggregate_type => i.saga_type, aggregate_id => i.id::text, partition_key => i.id::text, idempotency_key => key,
+		CASE WHEN forward THEN d.command ELSE d.compensation END,
+		jsonb_build_object('state', i.state, 'results', (SELECT coalesce(jsonb_object_agg(s.step, s.result) FILTER (WHERE s.result IS NOT NULL), '{}') FROM saga.steps s WHERE s.saga_id = i.id)),
+		d.queue, aggregate_type => i.saga_type, aggregate_id => i.id::text, partition_key => i.id::text, idempotency_key => key,
 		max_attempts => CASE WHEN forward THEN d.max_attempts END,
-		headers => given || jsonb_build_object('saga_id', i.id, 'saga_type', i.saga_type, 'step', d.name, 'direction', direction,
-			'round', round, 'correlation_id', i.correlation_id)) e;
+		headers => (SELECT r.headers FROM saga.runs r WHERE r.saga_id = i.id) || jsonb_build_object('saga_id', i.id, 'saga_type', i.saga_type,
+			'step', d.name, 'direction', direction, 'round', round, 'correlation_id', i.correlation_id)) e;
 	IF deadline IS NOT NULL THEN
 		PERFORM outbox.enqueue('saga.timeout', jsonb_build_object('saga_id', i.id, 'step', d.name, 'direction', direction, 'round', round), 'saga_internal',
 			aggregate_type => i.saga_type, aggregate_id => i.id::text, partition_key => i.id::text, idempotency_key => key, deliver_at => deadline);
@@ -792,11 +783,6 @@ END
 $$;
 COMMENT ON FUNCTION saga.step_of(saga.instances, text) IS 'Internal: a step of a locked saga. 55000 if it was not begun.';
 
-CREATE FUNCTION saga.given_up(s saga.steps, direction text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-	SELECT direction = 'forward' AND s.answered_at IS NULL AND s.status <> 'sent'
-$$;
-COMMENT ON FUNCTION saga.given_up(saga.steps, text) IS 'Internal: whether it is a command without whose answer the saga has gone on.';
-
 CREATE FUNCTION saga.end_forward(was saga.instances, s saga.steps, to_status text, result jsonb, state_patch jsonb, error text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -862,14 +848,16 @@ DECLARE
 	c record;
 	i saga.instances;
 	s saga.steps;
+	late boolean;	-- the saga has gone on without this answer
 BEGIN
 	PERFORM saga.refuse_null('outbox_id', outbox_id::text, 'lease_token', lease_token::text, 'worker_id', worker_id, 'result', result::text);
 	PERFORM saga.check_object('state_patch', state_patch);
 	c := saga.command_of(outbox_id);
 	i := saga.locked(c.saga_id);
 	s := saga.step_of(i, c.step);
+	late := c.direction = 'forward' AND s.answered_at IS NULL AND s.status <> 'sent';
 	-- A command that was given up has been taken from its worker. What the worker did is no less done.
-	IF NOT saga.given_up(s, c.direction) OR EXISTS (SELECT FROM outbox.pending p WHERE p.outbox_id = succeed.outbox_id) THEN
+	IF NOT late OR EXISTS (SELECT FROM outbox.pending p WHERE p.outbox_id = succeed.outbox_id) THEN
 		PERFORM outbox.complete(outbox_id, lease_token, worker_id, 'DISPATCHED');
 	END IF;
 	IF saga.waits_for(s, c.direction, c.round) THEN
@@ -891,16 +879,18 @@ DECLARE
 	c record;
 	i saga.instances;
 	s saga.steps;
+	late boolean;	-- the saga has gone on without this answer
 BEGIN
 	PERFORM saga.refuse_null('outbox_id', outbox_id::text, 'lease_token', lease_token::text, 'worker_id', worker_id, 'retryable', retryable::text);
 	c := saga.command_of(outbox_id);
 	i := saga.locked(c.saga_id);
 	s := saga.step_of(i, c.step);
-	IF NOT saga.given_up(s, c.direction) OR EXISTS (SELECT FROM outbox.pending p WHERE p.outbox_id = fail.outbox_id) THEN
+	late := c.direction = 'forward' AND s.answered_at IS NULL AND s.status <> 'sent';
+	IF NOT late OR EXISTS (SELECT FROM outbox.pending p WHERE p.outbox_id = fail.outbox_id) THEN
 		SELECT r.recorded INTO recorded FROM outbox.complete(outbox_id, lease_token, worker_id,
 			CASE WHEN retryable THEN 'RETRYABLE' ELSE 'FAILED' END::outbox.attempt_state, error_code => fail.error_code, error_message => fail.error_message) r;
 	END IF;
-	IF recorded = 'RETRYABLE' OR NOT saga.waits_for(s, c.direction, c.round) OR (retryable AND saga.given_up(s, c.direction)) THEN
+	IF recorded = 'RETRYABLE' OR NOT saga.waits_for(s, c.direction, c.round) OR (retryable AND late) THEN
 		RETURN;
 	END IF;
 	PERFORM saga.answer(i, s, c.direction, CASE WHEN retryable THEN 'unknown' ELSE 'failed' END, NULL, '{}', error);
