@@ -1308,9 +1308,10 @@ BEGIN ATOMIC
 		FROM pg_class c
 		WHERE c.relkind IN ('r', 'p', 'v', 'S') AND c.oid IN (SELECT m.objid FROM contract m WHERE m.classid = 'pg_class'::regclass)
 	), ledger AS (
-		-- the parents, their leaves, leaves that were detached or archived, and what a contract remembers
+		-- the parents, their leaves, leaves that were detached or archived, what a contract remembers, and of sagas what happened
 		SELECT o.oid FROM ours o
-		WHERE o.relkind IN ('r', 'p') AND (NOT o.is_core OR o.relname ~ '^(messages|attempts)(_|$)')
+		WHERE o.relkind IN ('r', 'p') AND CASE WHEN o.is_core THEN o.relname ~ '^(messages|attempts)(_|$)'
+			ELSE pg_get_userbyid(o.relowner) <> 'outbox_saga_owner' OR o.relname = 'audit_log' END
 		UNION
 		SELECT l.oid FROM leaves l
 		UNION

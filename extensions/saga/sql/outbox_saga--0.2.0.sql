@@ -307,15 +307,8 @@ SELECT pg_catalog.pg_extension_config_dump('saga.runs', '');
 SELECT pg_catalog.pg_extension_config_dump('saga.steps', '');
 SELECT pg_catalog.pg_extension_config_dump('saga.audit_log', '');
 
-CREATE FUNCTION saga.append_only() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-	RAISE EXCEPTION 'append-only: % of table "%" is refused', tg_op, tg_table_name USING ERRCODE = 'P0001';
-END
-$$;
-COMMENT ON FUNCTION saga.append_only() IS 'Trigger function: refuses UPDATE, DELETE and TRUNCATE of saga.audit_log with P0001.';
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON saga.audit_log FOR EACH ROW EXECUTE FUNCTION saga.append_only();
-CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON saga.audit_log FOR EACH STATEMENT EXECUTE FUNCTION saga.append_only();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON saga.audit_log FOR EACH ROW EXECUTE FUNCTION outbox.append_only();
+CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON saga.audit_log FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only();
 ALTER TABLE saga.audit_log ENABLE ALWAYS TRIGGER append_only, ENABLE ALWAYS TRIGGER append_only_truncate;
 COMMENT ON TRIGGER append_only ON saga.audit_log IS 'rows stay as they were written';
 COMMENT ON TRIGGER append_only_truncate ON saga.audit_log IS 'rows stay as they were written';

@@ -336,3 +336,19 @@ SELECT t.try(s) FROM (VALUES ($$SELECT saga.start(NULL, NULL)$$), ($$SELECT saga
 	($$SELECT saga.reply(NULL, 'x', true)$$), ($$SELECT saga.reply(gen_random_uuid(), 'x', true)$$), ($$SELECT saga.abort(t.of(30), '')$$), ($$SELECT saga.retry(gen_random_uuid())$$),
 	($$SELECT saga.succeed((SELECT outbox_id FROM outbox.messages WHERE event_type = 'something'), gen_random_uuid(), 'w')$$)) v(s);
 SELECT * FROM t.wrong;
+
+-- outbox.check() knows it
+SELECT severity, object, problem FROM outbox.check() WHERE severity = 'error' OR object ~ 'saga';
+BEGIN;
+ALTER TABLE saga.audit_log DISABLE TRIGGER append_only;
+ALTER TABLE saga.steps DISABLE TRIGGER ALL;
+GRANT INSERT ON saga.instances TO outbox_saga;
+ALTER FUNCTION saga.handle OWNER TO outbox_owner;
+SELECT severity, object, problem FROM outbox.check() WHERE severity = 'error' OR object ~ 'saga';
+ROLLBACK;
+-- it comes and goes; its queue stays
+DROP VIEW t.wrong;
+DROP EXTENSION outbox_saga;
+SELECT severity, object, problem FROM outbox.check() WHERE object ~ 'saga';
+CREATE EXTENSION outbox_saga;
+SELECT severity, object, problem FROM outbox.check() WHERE object ~ 'saga';
