@@ -330,6 +330,17 @@ COMMENT ON COLUMN saga.uncompensated.outbox_id IS 'the compensation that gave up
 COMMENT ON COLUMN saga.uncompensated.error IS 'why';
 COMMENT ON COLUMN saga.uncompensated.given_up_at IS 'when';
 
+CREATE VIEW saga.stats AS
+	SELECT i.saga_type, i.status, pg_catalog.count(*) AS sagas, pg_catalog.count(*) FILTER (WHERE i.deadline < pg_catalog.clock_timestamp()) AS overdue,
+		pg_catalog.min(i.updated_at) AS unchanged_since
+	FROM saga.instances i WHERE i.status IN ('started', 'running', 'compensating') GROUP BY i.saga_type, i.status;
+COMMENT ON VIEW saga.stats IS 'The open sagas by type and status. Its cost does not grow with those that have ended.';
+COMMENT ON COLUMN saga.stats.saga_type IS 'kind of saga';
+COMMENT ON COLUMN saga.stats.status IS 'started, running or compensating';
+COMMENT ON COLUMN saga.stats.sagas IS 'how many';
+COMMENT ON COLUMN saga.stats.overdue IS 'how many of them have passed their deadline: timeouts are not handled, or not yet';
+COMMENT ON COLUMN saga.stats.unchanged_since IS 'last change of the one that has not changed for longest';
+
 ---------------------------------------------------------------- what all functions use
 
 CREATE FUNCTION saga.refuse_null(VARIADIC name_value text[]) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
@@ -894,7 +905,8 @@ $$Reports that a command failed. retryable: it is tried again by its queue's bac
 outbox_id, lease_token, worker_id: as outbox.claim gave them. error_code, error_message: for the ledger and the saga.
 Errors, locks, cost: as saga.succeed.$$;
 
-CREATE FUNCTION saga.reply(saga_id uuid, step text, succeeded boolean, result jsonb DEFAULT '{}', error text DEFAULT NULL, direction text DEFAULT 'forward') RETURNS void
+CREATE FUNCTION saga.reply(saga_id uuid, step text, succeeded boolean, result jsonb DEFAULT '{}', error text DEFAULT NULL, direction text DEFAULT 'forward',
+	round integer DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	i saga.instances;
@@ -906,15 +918,15 @@ BEGIN
 	END IF;
 	i := saga.locked(saga_id);
 	s := saga.step_of(i, step);
-	IF saga.waits_for(s, direction, s.rounds) THEN
+	IF saga.waits_for(s, direction, coalesce(round, s.rounds)) THEN
 		PERFORM saga.answer(i, s, direction, CASE WHEN succeeded THEN 'succeeded' ELSE 'failed' END, CASE WHEN succeeded THEN result END, '{}',
 			CASE WHEN NOT succeeded THEN coalesce(error, format('step "%s" failed', step)) END);
 	END IF;
 END
 $$;
-COMMENT ON FUNCTION saga.reply(uuid, text, boolean, jsonb, text, text) IS
+COMMENT ON FUNCTION saga.reply(uuid, text, boolean, jsonb, text, text, integer) IS
 $$Answers a command where the answer comes by another way than its message, such as a broker. The first answer counts; the same one again changes nothing.
-saga_id, step, direction: as in the headers of the command; direction is forward or compensate. succeeded: whether it was done. result, error: what it brought.
+saga_id, step, direction: as in the headers of the command; direction is forward or compensate. round: that of a compensation; NULL = the last one that was sent. succeeded: whether it was done. result, error: what it brought.
 Errors: P7007 there is no such saga; 55000 the step was not begun, or the saga is only stored here; 22004, 22023. Locks: the saga's row. Cost: for each command that it sends outbox.enqueue; three rows.$$;
 
 ---------------------------------------------------------------- orchestrator: begin and intervene
@@ -1082,7 +1094,7 @@ GRANT USAGE ON SCHEMA saga TO outbox_saga, outbox_operator, outbox_readonly, out
 GRANT EXECUTE ON FUNCTION saga.start, saga.succeed, saga.fail, saga.reply, saga.create, saga.load, saga.save TO outbox_saga;
 GRANT EXECUTE ON FUNCTION saga.define, saga.abort, saga.retry TO outbox_operator;
 GRANT EXECUTE ON FUNCTION saga.stuck TO outbox_saga, outbox_operator, outbox_readonly, outbox_auditor;
-GRANT SELECT ON saga.transitions, saga.definitions, saga.definition_steps, saga.instances, saga.runs, saga.steps, saga.audit_log, saga.uncompensated
+GRANT SELECT ON saga.transitions, saga.definitions, saga.definition_steps, saga.instances, saga.runs, saga.steps, saga.audit_log, saga.uncompensated, saga.stats
 	TO outbox_operator, outbox_readonly, outbox_auditor;
 
 -- Last: the handler has its owner now. A queue that an earlier installation left is taken over.

@@ -320,11 +320,14 @@ SELECT command FROM t.work();
 SELECT saga.reply(t.of(30), 'post', false, error => 'no stamp');
 SELECT saga.reply(t.of(30), 'print', true, '{"pages": 3}');
 SELECT * FROM t.show(30);
+SELECT saga_type, status, sagas, overdue, unchanged_since > now() - interval '1 h' AS changed FROM saga.stats WHERE saga_type IN ('mail', 'stuck') ORDER BY 1;
 -- its compensation is not answered in time, then it is
 SELECT t.over(30);
 SELECT * FROM t.handled;
 SELECT * FROM t.show(30);
-SELECT saga.reply(t.of(30), 'print', true, direction => 'compensate');
+SELECT saga.reply(t.of(30), 'print', true, direction => 'compensate', round => 2);
+SELECT status FROM saga.steps WHERE saga_id = t.of(30) AND step = 'print';
+SELECT saga.reply(t.of(30), 'print', true, direction => 'compensate', round => 1);
 SELECT saga.reply(t.of(30), 'print', true, direction => 'compensate');
 SELECT * FROM t.show(30);
 SELECT * FROM t.audit(30);
