@@ -3,7 +3,7 @@
 SET client_min_messages = warning;
 BEGIN;
 CREATE EXTENSION outbox_saga;
-SELECT plan(21);
+SELECT plan(22);
 
 SELECT is(ARRAY(SELECT unnest(extconfig)::regclass::text COLLATE "C" FROM pg_extension WHERE extname = 'outbox_saga' ORDER BY 1),
 	ARRAY['saga.audit_log', 'saga.definition_steps', 'saga.definitions', 'saga.instances', 'saga.runs', 'saga.steps'], 'tables that are dumped');
@@ -127,6 +127,8 @@ SELECT is_empty($$SELECT c.oid::regclass::text FROM pg_class c WHERE relnamespac
 	UNION ALL SELECT p.oid::regprocedure::text FROM pg_proc p WHERE pronamespace = 'saga'::regnamespace AND proowner <> 'outbox_saga_owner'::regrole$$, 'all belongs to outbox_saga_owner');
 SELECT is_empty($$SELECT rolname FROM pg_roles WHERE rolname ~ '^outbox_saga' AND (rolsuper OR rolcanlogin OR rolcreaterole OR rolcreatedb OR rolbypassrls OR rolreplication)$$,
 	'no role has rights of its own');
+SELECT set_eq($$SELECT b.rolname || ' in ' || a.rolname FROM pg_auth_members m JOIN pg_roles a ON a.oid = m.roleid JOIN pg_roles b ON b.oid = m.member WHERE b.rolname ~ '^outbox_saga' OR a.rolname = 'outbox_saga_owner'$$,
+	ARRAY['outbox_saga_owner in outbox_ingest', 'outbox_saga_owner in outbox_executor', 'outbox_saga_owner in outbox_operator'], '... but the owner may send, claim and cancel');
 SELECT is_empty($$SELECT p.oid::regprocedure FROM pg_proc p WHERE pronamespace = 'saga'::regnamespace AND prosecdef
 	AND NOT 'search_path=pg_catalog, pg_temp' = ANY (coalesce(proconfig, '{}'))$$, 'what runs as its owner pins search_path, pg_temp last');
 -- Its path is that of its caller, which pins it, or the core's.

@@ -1,7 +1,9 @@
 -- Sagas: storage, and what the orchestrator does with answers, failures, timeouts and dead letters in one session.
 -- Answers at once: test/specs/race_saga.spec. Rights: test/pgtap/saga.sql. Here no background worker is: maintain()
 -- handles saga_internal.
-\i test/sql/setup.inc
+\getenv testdir PG_ABS_SRCDIR
+\set fresh :testdir /sql/fresh.inc
+\i :fresh
 CREATE EXTENSION outbox_saga;
 
 SET client_min_messages = warning;
