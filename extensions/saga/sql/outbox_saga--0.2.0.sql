@@ -878,7 +878,7 @@ Errors: P7002 the lease is lost, and another worker has the command or has answe
 CREATE FUNCTION saga.fail(outbox_id uuid, lease_token uuid, worker_id text, error_code text, error_message text, retryable boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	error CONSTANT text := concat_ws(': ', error_code, error_message);
+	error CONSTANT text := coalesce(nullif(concat_ws(': ', error_code, error_message), ''), 'no error was given');
 	recorded outbox.attempt_state;
 	c record;
 	i saga.instances;

@@ -168,6 +168,12 @@ SELECT command FROM t.work();
 SELECT t.bad('reserve');
 SELECT * FROM t.show(3);
 
+-- without a word
+SELECT t.launch('order', 9);
+SELECT command FROM t.work();
+SELECT saga.fail(h.outbox_id, h.lease_token, 'w', NULL, NULL) FROM t.held('reserve') h;
+SELECT last_error FROM saga.load(t.of(9));
+
 -- ---------------------------------------------------------------- at the ceiling its outcome is unknown: it is compensated too; one that gives up, and the next goes on
 SELECT t.launch('order', 4);
 SELECT command FROM t.work();
