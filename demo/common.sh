@@ -84,7 +84,7 @@ nothing_pending() {
 # prove DATABASE FILE: runs a query whose rows are a claim and the number of what speaks against it
 prove() {
 	local claim against failed=0
-	psql -XAtq -F $'\t' -v ON_ERROR_STOP=1 -d "$1" <"$2" >"$OUTBOX_TMP/proof"
+	psql -XAtq -F $'\t' -v ON_ERROR_STOP=1 -d "$1" <"$2" >"$OUTBOX_TMP/proof" || return
 	while IFS=$'\t' read -r claim against; do
 		if [ "$against" = 0 ]; then
 			echo "true: $claim"
