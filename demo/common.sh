@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 #
-# What the demos have in common: to be sourced by bash scripts that run with `set -euo pipefail`.
+# What the demos and examples/order have in common: to be sourced by bash scripts that run with `set -euo pipefail`.
 #
 # It has test/cluster.sh, and with it the clusters. What a demo starts in the background is
 # known by name, its output is in NAME.log, and it ends with the script, whatever way that goes.
