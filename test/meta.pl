@@ -173,6 +173,11 @@ foreach my $page (@pages)
 }
 is_deeply(\@broken, [], 'links in the documentation lead somewhere');
 
+# What the documentation quotes of examples: a block of code whose first line is a comment with the name of the file.
+my @quotes = map { [ /\A(\S+)\n(.+)/s ] } map { slurp($_) =~ m{^```\w+\n(?:--|#) (examples/\S+\n.+?)^```$}msg } @pages;
+cmp_ok(scalar(@quotes), '>', 3, 'the documentation quotes examples');
+is_deeply([ map { "$_->[0]: $_->[1]" } grep { index(slurp($_->[0]), $_->[1]) < 0 } @quotes ], [], '... as they are');
+
 # Words that PostgreSQL's manual does without; see docs/contributing.md.
 my %prose = map { $_ => slurp($_) =~ s/^```.*?^```$|`[^`\n]*`//msgr } @pages;
 $prose{$_} = join '', slurp($_) =~ /^COMMENT ON .+?;\n/msg foreach glob 'sql/*.sql contracts/*/sql/*.sql extensions/*/sql/*.sql';
