@@ -79,7 +79,7 @@ COMMENT ON TYPE outbox.claimed IS
 CREATE FUNCTION outbox.append_only() RETURNS trigger
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_append_only';
 COMMENT ON FUNCTION outbox.append_only() IS
-'Trigger function: refuses UPDATE, DELETE and TRUNCATE of the ledger, and TRUNCATE of outbox.pending, with P0001.';
+'Trigger function: refuses UPDATE, DELETE and TRUNCATE of the ledger and of tables of extensions, and TRUNCATE of outbox.pending, with P0001.';
 
 CREATE FUNCTION outbox.merge_queue() RETURNS trigger
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_merge_queue';

@@ -1,7 +1,7 @@
 // The triggers on the extension's tables, all ENABLE ALWAYS: they hold under any session_replication_role.
 //
 // append_only keeps the ledger: messages and attempts are never updated, deleted or truncated, and pending is never
-// truncated, by any role.
+// truncated, by any role. Extensions over the core keep tables of theirs with it.
 //
 // pending_changed is for changes that the verbs do not make: SQL, COPY, a restore, replication. Direct access does not
 // fire it. Guarantees: scans begin low enough to find the row, as after enqueue or a retry (entries.h). No message
@@ -66,7 +66,7 @@ note(void (*what)(const Entry &), Relation rel, HeapTuple tuple)
 }
 
 [[noreturn]] void
-refuse(const TriggerData *trigger, const char *detail)
+refuse(const TriggerData *trigger, const char *detail, const char *hint)
 {
 	const char *command = TRIGGER_FIRED_BY_UPDATE(trigger->tg_event)     ? "UPDATE"
 						  : TRIGGER_FIRED_BY_DELETE(trigger->tg_event)   ? "DELETE"
@@ -76,10 +76,18 @@ refuse(const TriggerData *trigger, const char *detail)
 	ereport(ERROR, (errcode(ERRCODE_OUTBOX_APPEND_ONLY),
 					errmsg("append-only: %s of table \"%s\" is refused", command,
 						   RelationGetRelationName(trigger->tg_relation)),
-					errdetail("%s", detail), errhint("End messages with outbox.complete or outbox.cancel.")));
+					errdetail("%s", detail), hint != nullptr ? errhint("%s", hint) : 0));
 }
 
 constexpr char never_delivered[] = "A message without its row in outbox.pending is never delivered.";
+constexpr char how_to_end[] = "End messages with outbox.complete or outbox.cancel.";
+
+// Whether it is a table of the core. Extensions over it use the same trigger.
+bool
+is_core(const TriggerData *trigger)
+{
+	return RelationGetNamespace(trigger->tg_relation) == get_namespace_oid("outbox", true);
+}
 
 bool
 same_message(const TriggerData *trigger)
@@ -103,7 +111,7 @@ refuse_to_lose_a_message(const TriggerData *trigger)
 	if (IsLogicalWorker() || TRIGGER_FIRED_BY_INSERT(trigger->tg_event))
 		return;
 	if (TRIGGER_FIRED_BY_DELETE(trigger->tg_event) || !same_message(trigger))
-		refuse(trigger, never_delivered);
+		refuse(trigger, never_delivered, how_to_end);
 }
 
 } // namespace
@@ -115,9 +123,14 @@ OUTBOX_FUNCTION(outbox_append_only)
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 						errmsg("outbox.append_only must be called as a trigger")));
-	refuse(trigger, strcmp(RelationGetRelationName(trigger->tg_relation), pending_shape.name) == 0
-						? never_delivered
-						: "Messages and attempts never change.");
+	if (!is_core(trigger))
+		refuse(trigger, psprintf("Rows of \"%s\" never change.", RelationGetRelationName(trigger->tg_relation)),
+			   nullptr);
+	refuse(trigger,
+		   strcmp(RelationGetRelationName(trigger->tg_relation), pending_shape.name) == 0
+			   ? never_delivered
+			   : "Messages and attempts never change.",
+		   how_to_end);
 }
 
 OUTBOX_FUNCTION(outbox_pending_changed)
