@@ -567,6 +567,7 @@ CREATE FUNCTION saga.define(saga_type text, steps jsonb, audit text DEFAULT 'ful
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	new_version integer;
+	q outbox.queues;
 BEGIN
 	PERFORM saga.refuse_null('saga_type', saga_type, 'audit', audit);
 	PERFORM saga.check_steps(steps);
@@ -587,6 +588,16 @@ BEGIN
 			GROUP BY d.parallel_group HAVING d.parallel_group IS NOT NULL AND count(DISTINCT d.stage) > 1) THEN
 		RAISE EXCEPTION 'the steps of a parallel_group must stand side by side' USING ERRCODE = 'invalid_parameter_value';
 	END IF;
+	FOR q IN SELECT * FROM outbox.queues o WHERE o.dead_letter_queue IS DISTINCT FROM 'saga_internal'
+		AND EXISTS (SELECT FROM saga.definition_steps d WHERE d.saga_type = define.saga_type AND d.version = new_version AND d.queue = o.queue) ORDER BY o.queue
+	LOOP
+		IF q.dead_letter_queue IS NOT NULL THEN
+			RAISE EXCEPTION 'the dead_letter_queue of queue "%" must be "saga_internal", not "%"', q.queue, q.dead_letter_queue
+				USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = 'A saga would not hear of commands that become dead letters.',
+					HINT = 'Change it with outbox.alter_queue, or send the commands of sagas to another queue.';
+		END IF;
+		PERFORM outbox.alter_queue(q.queue, dead_letter_queue => 'saga_internal');
+	END LOOP;
 	RETURN new_version;
 EXCEPTION WHEN unique_violation THEN
 	RAISE EXCEPTION 'two steps have the same name' USING ERRCODE = 'invalid_parameter_value';
@@ -597,8 +608,8 @@ END
 $$;
 COMMENT ON FUNCTION saga.define(text, jsonb, text) IS
 $$Defines a kind of saga, or its next version, and returns the version. Sagas that run stay on theirs.
-steps: an array of objects with the keys name, command (event_type), queue, compensation (event_type; none = there is nothing to undo), timeout, answer (completion, the default, or reply), max_attempts, parallel_group. audit: full, or diff to keep what changed instead of whole states.
-Errors: 22004, 22023 bad steps; 22007 a timeout that is no interval; P7004 unknown queue. Locks: waits for another define.$$;
+steps: an array of objects with the keys name, command (event_type), queue, compensation (event_type; none = there is nothing to undo), timeout, answer (completion, the default, or reply), max_attempts, parallel_group. audit: full, or diff to keep what changed instead of whole states. The queues of the steps get the dead_letter_queue saga_internal.
+Errors: 22004, 22023 bad steps; 22007 a timeout that is no interval; P7004 unknown queue; 55000 a queue has another dead_letter_queue; 22023 it is one. Locks: waits for another define; for queues that had no dead_letter_queue as outbox.alter_queue.$$;
 
 ---------------------------------------------------------------- orchestrator: commands
 

@@ -121,6 +121,13 @@ SELECT saga.define('trip', '[
 	{"name": "car", "command": "drive", "queue": "work", "compensation": "undrive", "parallel_group": "pick"},
 	{"name": "pay", "command": "pay", "queue": "work"}]', 'diff');
 SELECT step_no, stage, name FROM saga.definition_steps WHERE saga_type = 'trip' ORDER BY 1;
+-- their queues tell saga_internal of dead letters
+SELECT outbox.create_queue('other', dead_letter_queue => 'default');
+SELECT t.try(format('SELECT saga.define(%L, %L)', 'bad', jsonb_build_array(jsonb_build_object('name', 'a', 'command', 'c', 'queue', 'work'), jsonb_build_object('name', 'b', 'command', 'c', 'queue', q))))
+FROM unnest('{other,default,saga_internal}'::text[]) q;
+SELECT outbox.drop_queue('other');
+SELECT queue, dead_letter_queue FROM outbox.queues ORDER BY 1;
+SELECT DISTINCT saga_type FROM saga.definitions ORDER BY 1;
 
 -- ---------------------------------------------------------------- all is well
 SELECT t.launch('order', 1, '{"item": "tea"}', 'key', '{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}');
@@ -250,24 +257,22 @@ SELECT command FROM t.work();
 SELECT t.ok('unreserve');
 SELECT * FROM t.show(7);
 
--- ---------------------------------------------------------------- dead letters, as dead_letter_queue => 'saga_internal' brings them
+-- ---------------------------------------------------------------- dead letters come by the dead_letter_queue
+SELECT t.launch('order', 8);
+SELECT command FROM t.work();
+-- it is not dead, whatever a message says
 CREATE FUNCTION t.died(type text) RETURNS boolean LANGUAGE sql AS $$
 	SELECT (outbox.enqueue('outbox.dead_letter', jsonb_build_object('outbox_id', h.outbox_id), 'saga_internal')).created FROM t.held(type) h
 $$;
-SELECT t.launch('order', 8);
-SELECT command FROM t.work();
--- it is not dead
 SELECT t.died('reserve');
 SELECT * FROM t.handled;
 SELECT version, status FROM saga.load(t.of(8));
 SELECT attempt_no FROM t.held('reserve') h, outbox.cancel(h.outbox_id, 'by a person', true) attempt_no;
 SELECT t.died('reserve');
-SELECT t.died('reserve');
 SELECT * FROM t.handled;
 SELECT * FROM t.show(8);
 SELECT command FROM t.work();
 SELECT attempt_no FROM t.held('unreserve') h, outbox.cancel(h.outbox_id, 'by a person', true) attempt_no;
-SELECT t.died('unreserve');
 SELECT * FROM t.handled;
 SELECT * FROM t.show(8);
 -- a replay of the compensation is one too

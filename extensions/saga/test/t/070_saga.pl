@@ -34,25 +34,9 @@ $do->(q{
 	CREATE TABLE done (saga_id text, step text, done boolean NOT NULL, PRIMARY KEY (saga_id, step));
 	-- Commands of those who hang, and answer at last.
 	CREATE TABLE hung (outbox_id uuid, lease_token uuid, saga_id text, step text);
-	CREATE TABLE told (outbox_id uuid PRIMARY KEY);
 	CREATE TABLE seen (what text);
 	CREATE INDEX ON seen (what);
 
-	-- What dead_letter_queue => 'saga_internal' does, where there is that option.
-	DO $$
-	BEGIN
-		PERFORM FROM pg_attribute WHERE attrelid = 'outbox.queues'::regclass AND attname = 'dead_letter_queue';
-		IF FOUND THEN
-			EXECUTE $x$SELECT outbox.alter_queue('work', dead_letter_queue => 'saga_internal')$x$;
-			INSERT INTO seen VALUES ('dead_letter_queue');
-		END IF;
-	END
-	$$;
-	CREATE FUNCTION tell_dead() RETURNS void LANGUAGE sql AS $$
-		WITH t AS (INSERT INTO told SELECT d.outbox_id FROM outbox.dead d
-			WHERE d.queue = 'work' AND NOT EXISTS (SELECT FROM seen WHERE what = 'dead_letter_queue') ON CONFLICT DO NOTHING RETURNING outbox_id)
-		SELECT outbox.enqueue('outbox.dead_letter', jsonb_build_object('outbox_id', t.outbox_id), 'saga_internal', idempotency_key => t.outbox_id::text) FROM t
-	$$;
 	-- The work itself: whether it is done.
 	CREATE FUNCTION effect(h jsonb) RETURNS boolean LANGUAGE sql AS $$
 		INSERT INTO done AS d VALUES (h ->> 'saga_id', h ->> 'step', h ->> 'direction' = 'forward')
@@ -92,11 +76,7 @@ $do->(q{
 		FOR n IN 1 .. many LOOP
 			SELECT q.outbox_id, q.lease_token, q.headers INTO c FROM outbox.claim('w', 1, queues => '{work}', wait => '100 ms') q;
 			COMMIT;
-			IF c.outbox_id IS NULL THEN
-				PERFORM tell_dead();
-				COMMIT;
-				CONTINUE;
-			END IF;
+			CONTINUE WHEN c.outbox_id IS NULL;
 			r := random();
 			forward := c.headers ->> 'direction' = 'forward';
 			IF r < 0.04 THEN
