@@ -341,6 +341,35 @@ COMMENT ON COLUMN saga.stats.sagas IS 'how many';
 COMMENT ON COLUMN saga.stats.overdue IS 'how many of them have passed their deadline: timeouts are not handled, or not yet';
 COMMENT ON COLUMN saga.stats.unchanged_since IS 'last change of the one that has not changed for longest';
 
+CREATE FUNCTION saga.prometheus() RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+	WITH type AS (
+		SELECT DISTINCT d.saga_type FROM saga.definitions d
+	), metric(saga_type, status, name, help, value) AS (
+		SELECT saga_type, status, m.*
+		FROM (SELECT t.saga_type, s.status FROM type t CROSS JOIN unnest('{running,compensating}'::text[]) s(status)) d
+		FULL JOIN saga.stats t USING (saga_type, status) CROSS JOIN LATERAL (VALUES
+			('open', 'Sagas that have not ended.', coalesce(t.sagas, 0)::numeric),
+			('overdue', 'Sagas that have passed their deadline.', coalesce(t.overdue, 0)),
+			('unchanged_seconds', 'How long the saga has not changed that has not changed for longest.',
+				coalesce(trim_scale(extract(epoch FROM clock_timestamp() - t.unchanged_since)), 0))) m(name, help, value)
+		UNION ALL
+		SELECT saga_type, NULL, 'uncompensated', 'Compensations that gave up.', count(u.saga_id)
+		FROM type LEFT JOIN saga.uncompensated u USING (saga_type) GROUP BY saga_type
+	), shown AS (
+		SELECT m.name, m.help, string_agg('saga_' || m.name || '{saga_type="' || replace(replace(replace(m.saga_type, E'\\', E'\\\\'), '"', E'\\"'), E'\n', E'\\n') || '"'
+			|| coalesce(',status="' || m.status || '"', '') || '} ' || m.value || chr(10), '' ORDER BY m.saga_type, m.status) AS samples
+		FROM metric m GROUP BY m.name, m.help
+	)
+	SELECT coalesce(string_agg('# HELP saga_' || s.name || ' ' || s.help || chr(10) || '# TYPE saga_' || s.name || ' gauge' || chr(10) || s.samples,
+		'' ORDER BY s.name), '')
+	FROM shown s;
+END;
+COMMENT ON FUNCTION saga.prometheus() IS
+$$What saga.stats and saga.uncompensated show, in the text exposition format of Prometheus, by type, and those of open sagas by status; times in seconds. A type that is defined has samples also if there is none.
+No arguments, no errors, no locks. Cost: reads the open sagas and the compensations that gave up.$$;
+
 ---------------------------------------------------------------- what all functions use
 
 CREATE FUNCTION saga.refuse_null(VARIADIC name_value text[]) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
@@ -1105,6 +1134,7 @@ GRANT USAGE ON SCHEMA saga TO outbox_saga, outbox_operator, outbox_readonly, out
 GRANT EXECUTE ON FUNCTION saga.start, saga.succeed, saga.fail, saga.reply, saga.create, saga.load, saga.save TO outbox_saga;
 GRANT EXECUTE ON FUNCTION saga.define, saga.abort, saga.retry TO outbox_operator;
 GRANT EXECUTE ON FUNCTION saga.stuck TO outbox_saga, outbox_operator, outbox_readonly, outbox_auditor;
+GRANT EXECUTE ON FUNCTION saga.prometheus TO outbox_operator, outbox_readonly, outbox_auditor;
 GRANT SELECT ON saga.transitions, saga.definitions, saga.definition_steps, saga.instances, saga.runs, saga.steps, saga.audit_log, saga.uncompensated, saga.stats
 	TO outbox_operator, outbox_readonly, outbox_auditor;
 

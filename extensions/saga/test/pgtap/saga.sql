@@ -3,7 +3,7 @@
 SET client_min_messages = warning;
 BEGIN;
 CREATE EXTENSION outbox_saga;
-SELECT plan(22);
+SELECT plan(23);
 
 SELECT is(ARRAY(SELECT unnest(extconfig)::regclass::text COLLATE "C" FROM pg_extension WHERE extname = 'outbox_saga' ORDER BY 1),
 	ARRAY['saga.audit_log', 'saga.definition_steps', 'saga.definitions', 'saga.instances', 'saga.runs', 'saga.steps'], 'tables that are dumped');
@@ -34,6 +34,7 @@ $$VALUES
 	('locked(saga_id uuid)', 'saga.instances', 'v', false),
 	('make(becomes saga.instances)', 'void', 'v', false),
 	('note(was saga.instances, becomes saga.instances, event_type text, step text, metadata jsonb)', 'void', 'v', false),
+	('prometheus()', 'text', 's', true),
 	('put(was saga.instances, becomes saga.instances, event_type text, step text DEFAULT NULL::text, metadata jsonb DEFAULT ''{}''::jsonb)', 'saga.instances', 'v', false),
 	('put_step(s saga.steps, to_status text)', 'void', 'v', false),
 	('refuse_null(VARIADIC name_value text[])', 'void', 'i', false),
@@ -103,6 +104,7 @@ SELECT results_eq($$
 	('locked', '', '', '', '', ''),
 	('make', '', '', '', '', ''),
 	('note', '', '', '', '', ''),
+	('prometheus', '', 'EXECUTE', 'EXECUTE', 'EXECUTE', ''),
 	('put', '', '', '', '', ''),
 	('put_step', '', '', '', '', ''),
 	('refuse_null', '', '', '', '', ''),
@@ -141,6 +143,7 @@ CREATE ROLE regress_saga_worker IN ROLE outbox_saga, outbox_executor;
 SET ROLE outbox_operator;
 SELECT outbox.create_queue('work', handler => NULL) IS NOT NULL;
 SELECT is(saga.define('order', '[{"name": "a", "command": "a", "queue": "work", "compensation": "b", "timeout": "1 h"}]'), 1, 'an operator defines');
+SELECT matches(saga.prometheus(), 'saga_open\{saga_type="order",status="running"\} 0', '... and reads metrics');
 SELECT throws_ok($$SELECT saga.start('order', NULL)$$, '42501', NULL, '... and does not start');
 RESET ROLE;
 SET ROLE regress_saga_service;

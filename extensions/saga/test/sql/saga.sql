@@ -198,6 +198,7 @@ SELECT saga_type, saga_status, step, compensation, error FROM saga.uncompensated
 SELECT command FROM t.work();
 SELECT t.ok('unreserve');
 SELECT * FROM t.show(4);
+SELECT line FROM string_to_table(saga.prometheus(), E'\n') line WHERE line ~ '^(#|saga_uncomp)';
 SELECT saga.retry(t.of(4));
 SELECT t.try($$SELECT saga.retry(t.of(4))$$);
 SELECT command FROM t.work();
@@ -334,6 +335,12 @@ SELECT saga.reply(t.of(30), 'post', false, error => 'no stamp');
 SELECT saga.reply(t.of(30), 'print', true, '{"pages": 3}');
 SELECT * FROM t.show(30);
 SELECT saga_type, status, sagas, overdue, unchanged_since > now() - interval '1 h' AS changed FROM saga.stats WHERE saga_type IN ('mail', 'stuck') ORDER BY 1;
+BEGIN;
+UPDATE saga.instances SET saga_type = E'"\\\n' WHERE saga_type = 'stuck';
+SELECT t.over(30);
+UPDATE saga.instances SET deadline = now() - interval '1 s' WHERE id = t.of(30);
+SELECT regexp_replace(line, '(unchanged_seconds.* )([1-9]|0\.)[0-9.]*$', '\1<n>') AS line FROM string_to_table(saga.prometheus(), E'\n') line WHERE line !~ '^#';
+ROLLBACK;
 -- its compensation is not answered in time, then it is
 SELECT t.over(30);
 SELECT * FROM t.handled;
