@@ -4,7 +4,7 @@
 
 namespace outbox {
 
-constexpr Notes nothing = {nullptr, nullptr, DT_NOEND, false, InvalidOid, false, false, InvalidXLogRecPtr};
+constexpr Notes nothing = {nullptr, nullptr, DT_NOEND, false, InvalidOid, false, false, false, InvalidXLogRecPtr};
 Notes notes = nothing;
 
 namespace {

@@ -42,6 +42,7 @@ struct Notes {
 	Oid written;         // outbox.messages, if this may be the first enqueue into it
 	bool news;
 	bool news_of_extension;
+	bool made_anew;        // our extension
 	XLogRecPtr leases_end; // of the transaction's WAL, if all of it is of leases
 };
 

@@ -163,8 +163,11 @@ have_extension_looked_for()
 	if (slot != nullptr)
 	{
 		set_finding(slot, Finding::unknown);
-		pg_atomic_write_u32(&slot->written, InvalidOid);
-		pg_atomic_write_u32(&slot->made_anew, 1);
+		if (notes.made_anew)
+		{
+			pg_atomic_write_u32(&slot->written, InvalidOid);
+			pg_atomic_write_u32(&slot->made_anew, 1);
+		}
 		have_all_looked_at();
 		pg_memory_barrier();
 	}
@@ -434,6 +437,12 @@ note_news(bool of_extension)
 {
 	notes.news = true;
 	notes.news_of_extension |= of_extension;
+}
+
+void
+note_made_anew()
+{
+	notes.made_anew = true;
 }
 
 void

@@ -44,6 +44,8 @@ void note_leases();
 // For changes that concern the launcher: it is notified at the end of the transaction,
 // on commit and on abort, and scans this database if the extension may have changed.
 void note_news(bool of_extension);
+// Our extension, or it was changed. After note_news(true).
+void note_made_anew();
 
 // Has the worker look through all queues now: for changes that no transaction noted.
 void have_all_looked_at();

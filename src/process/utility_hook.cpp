@@ -5,6 +5,7 @@
 #include "process/process.h"
 #include "commit/entries.h"
 #include "commit/transaction.h"
+#include "rows/shapes.h"
 
 namespace outbox {
 
@@ -155,6 +156,26 @@ concerns_extensions(const Node *statement)
 	}
 }
 
+// Whether it names ours, other than to drop it.
+bool
+names_ours(const Node *statement)
+{
+	const char *name =
+		IsA(statement, CreateExtensionStmt)  ? reinterpret_cast<const CreateExtensionStmt *>(statement)->extname
+		: IsA(statement, AlterExtensionStmt) ? reinterpret_cast<const AlterExtensionStmt *>(statement)->extname
+											 : "";
+
+	return strcmp(name, "outbox") == 0;
+}
+
+Oid
+messages_if_there()
+{
+	Oid schema = get_namespace_oid("outbox", true);
+
+	return OidIsValid(schema) ? get_relname_relid(messages_shape.name, schema) : InvalidOid;
+}
+
 void
 before_command(const Node *statement, ProcessUtilityContext context)
 {
@@ -183,10 +204,15 @@ utility(PlannedStmt *planned, const char *text, bool read_only_tree, ProcessUtil
 {
 	bool commit_prepared = ends_prepared(planned->utilityStmt, TRANS_STMT_COMMIT_PREPARED);
 	bool end_prepared = commit_prepared || ends_prepared(planned->utilityStmt, TRANS_STMT_ROLLBACK_PREPARED);
+	bool on_extensions = concerns_extensions(planned->utilityStmt);
+	Oid messages = on_extensions ? messages_if_there() : InvalidOid;
 
 	before_command(planned->utilityStmt, context);
 	(previous_utility != nullptr ? previous_utility : standard_ProcessUtility)(
 		planned, text, read_only_tree, context, params, environment, receiver, completion);
+	// A restore may follow. One into tables that were there names ours as well.
+	if (on_extensions && (names_ours(planned->utilityStmt) || messages_if_there() != messages))
+		note_made_anew();
 	if (commit_prepared)
 		lower_all_floors();
 	if (end_prepared)

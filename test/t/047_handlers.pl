@@ -5,7 +5,7 @@
 # loses its lease or breaks a deferred constraint; deferred triggers and cursors run as its owner; a session serves one
 # owner; a handler that is replaced, dropped or given away is not called as it was, and messages wait without an
 # attempt; processes end when there is nothing to do, and for DROP DATABASE; without a free background worker slot
-# messages wait, and the log says so once.
+# messages wait, and the log says so once; commands on other extensions change nothing.
 use strict;
 use warnings;
 
@@ -233,6 +233,13 @@ $do->(q{CREATE FUNCTION app.handle(m outbox.claimed) RETURNS void LANGUAGE sql A
 	ALTER FUNCTION app.handle OWNER TO app_owner; SELECT outbox.alter_queue('h', handler => 'app.handle')});
 $handled->('given', 'set again, it handles what waited');
 $until->("SELECT failures = 0 FROM outbox.workers WHERE kind = 'handler'", '... and all is well again');
+
+# ---- other extensions
+$do->(q{SELECT outbox.enqueue('outlasts', '{}', 'h', deliver_at => now() + interval '1 day')});
+$do->('CREATE EXTENSION outbox_inbox');
+$do->('DROP EXTENSION outbox_inbox');
+$do->(q{SELECT outbox.reschedule(outbox_id, now()) FROM outbox.messages WHERE event_type = 'outlasts'});
+$handled->('outlasts', 'another extension came and went: handled before anything is enqueued');
 
 # ---- switched off, and restarts
 configure($node, 'outbox.handler_workers' => 0);
