@@ -335,7 +335,7 @@ sub membership
 		FROM member m JOIN pg_class c ON c.oid = m.classid LEFT JOIN owned o ON o.classid = m.classid AND o.oid = m.objid
 		UNION ALL
 		SELECT 'trigger ' || t.tgname || ' ' || t.tgenabled::text, t.tgrelid::regclass::text, pg_get_triggerdef(t.oid), coalesce(obj_description(t.oid, 'pg_trigger'), '')
-		FROM member m JOIN pg_trigger t ON m.classid = 'pg_class'::regclass AND t.tgrelid = m.objid
+		FROM member m JOIN pg_trigger t ON m.classid = 'pg_class'::regclass AND t.tgrelid = m.objid AND t.tgconstraint = 0
 		UNION ALL
 		SELECT 'column ' || a.attrelid::regclass || '.' || a.attname, format_type(a.atttypid, a.atttypmod), coalesce(a.attacl::text, ''), coalesce(col_description(a.attrelid, a.attnum), '')
 		FROM member m JOIN pg_attribute a ON m.classid = 'pg_class'::regclass AND a.attrelid = m.objid AND a.attnum > 0
