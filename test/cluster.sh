@@ -339,7 +339,7 @@ cluster_server() {
 	cp -a "$bin/." "$server$bin" || return
 	cp -as "$lib/." "$server$lib" || return
 	cp -as "$share/." "$server$share" || return
-	rm -f "$server$lib/outbox.so" "$server$share/extension/outbox"{,_payment,_m10,_inbox}{.control,--*}
+	rm -f "$server$lib/outbox.so" "$server$share/extension/outbox"{,_payment,_m10,_inbox,_saga}{.control,--*}
 }
 
 cluster_build() {

@@ -122,7 +122,7 @@ is_late(const StepState &step, Direction direction) noexcept
 }
 
 bool
-is_open(const StepState &step, Direction direction, int round) noexcept
+is_waited_for(const StepState &step, Direction direction, int round) noexcept
 {
 	return step.status == (direction == Direction::forward ? StepStatus::sent : StepStatus::compensating) &&
 		   is_awaited(step, direction, round);

@@ -70,7 +70,7 @@ bool is_awaited(const StepState &step, Direction direction, int round) noexcept;
 // Whether the saga has gone on without the answer to the command.
 bool is_late(const StepState &step, Direction direction) noexcept;
 // Whether the saga waits for the answer, so that it can be given up.
-bool is_open(const StepState &step, Direction direction, int round) noexcept;
+bool is_waited_for(const StepState &step, Direction direction, int round) noexcept;
 
 // What an answer that is awaited makes of its step.
 struct Effect {

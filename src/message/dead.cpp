@@ -94,6 +94,17 @@ remove_dead(Call *call, const core::Uuid &id)
 	ExecDropSingleTupleTableSlot(row);
 }
 
+bool
+is_dead(Call *call, const core::Uuid &id)
+{
+	Table *dead = open(call, dead_shape, reads);
+	TupleTableSlot *row = table_slot_create(dead->rel, nullptr);
+	bool found = find_dead(dead, id, row);
+
+	ExecDropSingleTupleTableSlot(row);
+	return found;
+}
+
 Acknowledged
 acknowledge(Call *call, const core::Uuid &id, const text *by, const text *reason)
 {

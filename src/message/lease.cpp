@@ -126,10 +126,15 @@ pending_row(Call *call, const core::Uuid &id)
 	PendingRow *row = find_pending(call, id);
 
 	if (row == nullptr)
-		ereport(ERROR,
-				(errcode(ERRCODE_OUTBOX_NOT_PENDING), errmsg("NOT_PENDING: message %s is not pending", shown(id)),
-				 errdetail("It has ended already, or there is no such message.")));
+		raise_not_pending(id);
 	return row;
+}
+
+void
+raise_not_pending(const core::Uuid &id)
+{
+	ereport(ERROR, (errcode(ERRCODE_OUTBOX_NOT_PENDING), errmsg("NOT_PENDING: message %s is not pending", shown(id)),
+					errdetail("It has ended already, or there is no such message.")));
 }
 
 void

@@ -27,6 +27,7 @@ Holding judge_lease(PendingRow *row, const core::Uuid &token, const text *worker
 
 // The row of a message that must be pending: P7005 when it is not.
 PendingRow *pending_row(Call *call, const core::Uuid &id);
+[[noreturn]] void raise_not_pending(const core::Uuid &id);
 // 55006.
 [[noreturn]] void raise_leased(const PendingRow *row, const char *hint);
 

@@ -165,6 +165,30 @@ recorded_under(Call *call, const core::Uuid &id, const core::Uuid &token)
 	});
 }
 
+const char *
+last_error_recorded(Call *call, const core::Uuid &id)
+{
+	Table *leaf = leaf_of(call, attempts_shape, id, inserts);
+	Probe *probe = probe_id(leaf, id);
+	const char *parts[] = {nullptr, nullptr};
+	auto read_part = [&](int column) -> const char * {
+		bool isnull;
+		Datum value = leaf->get(probe->slot, column, &isnull);
+
+		return isnull ? nullptr : TextDatumGetCString(value);
+	};
+
+	if (next_settled(probe, BackwardScanDirection))
+	{
+		parts[0] = read_part(attempts_col::error_code);
+		parts[1] = read_part(attempts_col::error_message);
+	}
+	rest_probe(probe);
+	if (parts[0] == nullptr || parts[1] == nullptr)
+		return parts[0] != nullptr ? parts[0] : (parts[1] != nullptr ? parts[1] : "");
+	return psprintf("%s: %s", parts[0], parts[1]);
+}
+
 Recorded
 recorded_end(Call *call, const core::Uuid &id)
 {

@@ -58,6 +58,9 @@ struct Recorded {
 };
 Recorded recorded_under(Call *call, const core::Uuid &id, const core::Uuid &token);
 
+// error_code and error_message of the last attempt, with a colon between them.
+const char *last_error_recorded(Call *call, const core::Uuid &id);
+
 // The terminal attempt.
 Recorded recorded_end(Call *call, const core::Uuid &id);
 

@@ -156,7 +156,7 @@ last_oid(const Shape &shape)
 	static struct {
 		const Shape *shape;
 		Oid oid;
-	} remembered[shapes];
+	} remembered[shapes + other_shapes];
 
 	for (auto &one : remembered)
 	{
@@ -165,29 +165,29 @@ last_oid(const Shape &shape)
 		if (one.shape == &shape)
 			return &one.oid;
 	}
-	elog(ERROR, "more shapes than %d", shapes);
+	elog(ERROR, "more shapes than %d", shapes + other_shapes);
 }
 
 bool
-is_named(Relation rel, const char *name)
+is_named(Relation rel, const char *schema, const char *name)
 {
 	return strcmp(RelationGetRelationName(rel), name) == 0 &&
-		   RelationGetNamespace(rel) == get_namespace_oid("outbox", true);
+		   RelationGetNamespace(rel) == get_namespace_oid(schema, true);
 }
 
 // Compares the name under the lock: the extension may have been dropped and created again while
 // we waited.
 Relation
-open_named(const char *name, int access, Oid *last)
+open_named(const char *schema, const char *name, int access, Oid *last)
 {
 	expect_no_pins();
 	for (;;)
 	{
-		Oid oid = OidIsValid(*last) ? *last : relation_oid(name);
+		Oid oid = OidIsValid(*last) ? *last : relation_oid_in(schema, name);
 		Relation rel = try_relation_open(oid, lock_for(access));
 
 		*last = oid;
-		if (rel != nullptr && is_named(rel, name))
+		if (rel != nullptr && is_named(rel, schema, name))
 			return rel;
 		*last = InvalidOid;
 		if (rel != nullptr)
@@ -232,13 +232,20 @@ outbox_schema()
 }
 
 Oid
-relation_oid(const char *name)
+relation_oid_in(const char *schema, const char *name)
 {
-	Oid oid = get_relname_relid(name, outbox_schema());
+	Oid oid =
+		get_relname_relid(name, strcmp(schema, "outbox") == 0 ? outbox_schema() : get_namespace_oid(schema, false));
 
 	if (!OidIsValid(oid))
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation outbox.%s is missing", name)));
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation %s.%s is missing", schema, name)));
 	return oid;
+}
+
+Oid
+relation_oid(const char *name)
+{
+	return relation_oid_in("outbox", name);
 }
 
 Relation
@@ -246,7 +253,7 @@ open_parent(const char *name)
 {
 	Oid last = InvalidOid;
 
-	return open_named(name, reads, &last);
+	return open_named("outbox", name, reads, &last);
 }
 
 void
@@ -304,7 +311,7 @@ open(Call *call, const Shape &shape, int access)
 	for (Table *table = call->tables; table != nullptr; table = table->next)
 		if (table->shape == &shape && table->access == access)
 			return table;
-	return wrap(call, shape, open_named(shape.name, access, last_oid(shape)), access);
+	return wrap(call, shape, open_named(shape.schema, shape.name, access, last_oid(shape)), access);
 }
 
 Table *
@@ -312,7 +319,7 @@ open_as(Call *call, const Shape &shape, const char *name, int access)
 {
 	Oid last = InvalidOid;
 
-	return wrap(call, shape, open_named(name, access, &last), access);
+	return wrap(call, shape, open_named(shape.schema, name, access, &last), access);
 }
 
 Table *

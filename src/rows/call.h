@@ -60,6 +60,7 @@ void end_reading(Call *call);
 // 3F000 when it is gone, or has another name.
 Oid outbox_schema();
 Oid relation_oid(const char *name);
+Oid relation_oid_in(const char *schema, const char *name);
 // A partitioned table, under ACCESS SHARE. 42P01 if it does not exist, or is dropped while we wait.
 Relation open_parent(const char *name);
 // Tables stay open to the end of the call.

@@ -192,19 +192,28 @@ key_equals(ScanKey key, Relation index, int column, RegProcedure procedure, Datu
 }
 
 bool
-find_in_latest_snapshot(Relation heap, Relation index, ScanKey keys, int nkeys, TupleTableSlot *slot)
+find_in_snapshot(Relation heap, Relation index, ScanKey keys, int nkeys, TupleTableSlot *slot, Snapshot snapshot)
 {
-	Snapshot latest = RegisterSnapshot(GetLatestSnapshot());
 	// SnapshotAny takes no predicate locks; visibility is tested below.
 	IndexScanDesc scan = begin_index_scan(heap, index, SnapshotAny, nkeys);
 	bool found = false;
 
-	// The snapshot is a copy. Changes of the current command count, too.
-	latest->curcid = PG_UINT32_MAX;
 	index_rescan(scan, keys, nkeys, nullptr, 0);
 	while (!found && index_getnext_slot(scan, ForwardScanDirection, slot))
-		found = table_tuple_satisfies_snapshot(heap, slot, latest);
+		found = table_tuple_satisfies_snapshot(heap, slot, snapshot);
 	index_endscan(scan);
+	return found;
+}
+
+bool
+find_in_latest_snapshot(Relation heap, Relation index, ScanKey keys, int nkeys, TupleTableSlot *slot)
+{
+	Snapshot latest = RegisterSnapshot(GetLatestSnapshot());
+	bool found;
+
+	// The snapshot is a copy. Changes of the current command count, too.
+	latest->curcid = PG_UINT32_MAX;
+	found = find_in_snapshot(heap, index, keys, nkeys, slot, latest);
 	UnregisterSnapshot(latest);
 	return found;
 }

@@ -90,5 +90,7 @@ void key_compares(ScanKey key, Relation index, int column, StrategyNumber strate
 // may hold two versions of a row. A probe that reads during the update can miss both; a snapshot
 // cannot.
 bool find_in_latest_snapshot(Relation heap, Relation index, ScanKey keys, int nkeys, TupleTableSlot *slot);
+// The same in another one.
+bool find_in_snapshot(Relation heap, Relation index, ScanKey keys, int nkeys, TupleTableSlot *slot, Snapshot snapshot);
 
 } // namespace outbox

@@ -185,6 +185,7 @@ struct Shape {
 	OwnIndex indexes[max_own_indexes + 1];
 	OwnCheck checks[max_own_checks + 1]; // not evaluated when we write
 	const char *own_triggers[2];         // not fired when we write; the first has the name of their function
+	const char *schema = "outbox";
 };
 
 inline int
@@ -208,6 +209,7 @@ index_count(const Shape &shape)
 }
 
 constexpr int shapes = 11;
+constexpr int other_shapes = 8; // of extensions beside the core, at most
 extern const Shape *const all_shapes[shapes];
 extern const Shape queues_shape;
 extern const Shape messages_shape;

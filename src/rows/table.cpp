@@ -393,16 +393,16 @@ hold_row(Table *table, ItemPointer tid, Wait wait)
 	return lock_row(table, tid, wait == Wait::for_row ? LockWaitBlock : LockWaitSkip);
 }
 
+namespace {
+
+// Waits for who holds the row.
 Changed
-update_row(Table *table, ItemPointer tid, TupleTableSlot *row, Wait wait)
+replace_row(Table *table, ItemPointer tid, TupleTableSlot *row)
 {
 	UpdateIndexes which = {};
-	Changed locked = lock_to_change(table, tid, wait);
 	TM_FailureData failure;
 	LockTupleMode mode;
 
-	if (locked != Changed::done)
-		return locked;
 	if (table->known->layout.extended)
 		complete_row(table, row, CMD_UPDATE);
 	if (table_tuple_update(table->rel, tid, row, GetCurrentCommandId(true), GetActiveSnapshot(), InvalidSnapshot, true,
@@ -411,6 +411,25 @@ update_row(Table *table, ItemPointer tid, TupleTableSlot *row, Wait wait)
 	insert_index_entries(table, &row, 1, which, true);
 	OUTBOX_STOP_POINT("row_written");
 	return Changed::done;
+}
+
+} // namespace
+
+Changed
+update_row(Table *table, ItemPointer tid, TupleTableSlot *row, Wait wait)
+{
+	Changed locked = lock_to_change(table, tid, wait);
+
+	return locked == Changed::done ? replace_row(table, tid, row) : locked;
+}
+
+void
+update_own_row(Table *table, ItemPointer tid, TupleTableSlot *row)
+{
+	expect_no_pins();
+	if (replace_row(table, tid, row) != Changed::done)
+		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+						errmsg("could not serialize access due to concurrent update")));
 }
 
 // Tries without waiting first, which succeeds for most rows. TM_BeingModified says only that

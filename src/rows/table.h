@@ -119,6 +119,9 @@ enum class Wait { never, for_row };
 // Locks exactly that version, as an update would.
 Changed hold_row(Table *table, ItemPointer tid, Wait wait);
 Changed update_row(Table *table, ItemPointer tid, TupleTableSlot *row, Wait wait);
+// The same for a row that this transaction has locked, or whose guard it has locked. 40001 if it was changed all the
+// same.
+void update_own_row(Table *table, ItemPointer tid, TupleTableSlot *row);
 Changed delete_row(Table *table, ItemPointer tid, Wait wait);
 
 } // namespace outbox

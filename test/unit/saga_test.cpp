@@ -142,10 +142,10 @@ TEST(Saga, OneAnswerCounts)
 	EXPECT_FALSE(is_late(step(Step::succeeded, 1, true, true), Direction::forward));
 	EXPECT_FALSE(is_late(step(Step::unknown), Direction::compensate));
 
-	EXPECT_TRUE(is_open(step(Step::sent), Direction::forward, 1));
-	EXPECT_FALSE(is_open(step(Step::unknown), Direction::forward, 1));
-	EXPECT_TRUE(is_open(step(Step::compensating, 1, true, true, 1), Direction::compensate, 1));
-	EXPECT_FALSE(is_open(step(Step::uncompensated, 1, true, true, 1), Direction::compensate, 1));
+	EXPECT_TRUE(is_waited_for(step(Step::sent), Direction::forward, 1));
+	EXPECT_FALSE(is_waited_for(step(Step::unknown), Direction::forward, 1));
+	EXPECT_TRUE(is_waited_for(step(Step::compensating, 1, true, true, 1), Direction::compensate, 1));
+	EXPECT_FALSE(is_waited_for(step(Step::uncompensated, 1, true, true, 1), Direction::compensate, 1));
 }
 
 // Each effect is a transition that is listed, or none.
@@ -159,7 +159,7 @@ TEST(Saga, EffectsAreTransitions)
 					const StepState s = step(static_cast<Step>(status), 1, true, answered, 1);
 					const bool given_up = outcome == Outcome::unknown;
 
-					if (given_up ? !is_open(s, direction, 1) : !is_awaited(s, direction, 1))
+					if (given_up ? !is_waited_for(s, direction, 1) : !is_awaited(s, direction, 1))
 						continue;
 					// What has failed or succeeded was answered.
 					if (!answered && (s.status == Step::succeeded || s.status == Step::failed))
@@ -286,7 +286,8 @@ TEST(Saga, AnySequenceEnds)
 			const Direction direction = draw(2) == 0 ? Direction::forward : Direction::compensate;
 			const Outcome outcome = static_cast<Outcome>(draw(3));
 
-			if (outcome == Outcome::unknown ? !is_open(s, direction, s.rounds) : !is_awaited(s, direction, s.rounds))
+			if (outcome == Outcome::unknown ? !is_waited_for(s, direction, s.rounds)
+											: !is_awaited(s, direction, s.rounds))
 				continue;
 
 			const Effect e = effect(s, direction, outcome);

@@ -1,0 +1,171 @@
+// saga.succeed, saga.fail, saga.reply: participants answer commands.
+//
+// Guarantees: the saga is locked before the message of its command, so that an answer and a timeout that gives up the
+// same command do not deadlock. The first answer to a command counts. What a worker did whose command was taken from
+// it is no less done: then the lease is not asked for.
+
+#include "message/lease.h"
+#include "message/pending_row.h"
+#include "message/try_report.h"
+#include "saga/advance.h"
+#include "saga/verb.h"
+#include "server/args.h"
+#include "server/boundary.h"
+#include "server/json.h"
+
+namespace outbox {
+
+namespace {
+
+// The report on a command's message, and the step that it is about.
+struct Report {
+	TryReport of_try;
+	CommandOf command;
+	int place;
+	bool late; // the saga has gone on without it
+};
+
+// Its headers are those of the run, with those that name the step, which the next command overwrites. Anybody who may
+// enqueue can write a message like that, so it counts only if the saga has sent it.
+void
+take_headers(Run *run, const Report *report)
+{
+	const Step *step = &run->steps[report->place];
+
+	if (equal(report->of_try.id, step->command_id) ||
+		(step->has_compensation && equal(report->of_try.id, step->compensation_id)))
+		run->headers = report->command.headers;
+}
+
+void
+begin_report_of(Run *run, Call *call, Report *report)
+{
+	report->command = read_command_of(call, &report->of_try.id);
+	begin_run(run, call, report->command.has_saga ? &report->command.saga_id : nullptr);
+	read_steps(run);
+	report->place = place_of_step(run, report->command.step);
+	report->late = core::is_late(run->states[report->place], report->command.direction);
+	take_headers(run, report);
+}
+
+// As outbox.complete(), unless the message was taken from its worker.
+void
+settle_command(FunctionCallInfo fcinfo, Run *run, Report *report)
+{
+	const text *worker;
+
+	if (report->late && find_pending(run->call, report->of_try.id) == nullptr)
+		return;
+	worker = worker_argument(fcinfo, 2);
+	report->of_try.has_state = true;
+	settle_try(run->call, &report->of_try, worker);
+}
+
+bool
+is_report_awaited(const Run *run, const Report *report)
+{
+	return core::is_awaited(run->states[report->place], report->command.direction, report->command.round);
+}
+
+Report
+report_arguments(FunctionCallInfo fcinfo)
+{
+	Report report = {};
+
+	report.of_try.id = to_uuid(required_datum(fcinfo, 0, "outbox_id"));
+	report.of_try.token = to_uuid(required_datum(fcinfo, 1, "lease_token"));
+	required_datum(fcinfo, 2, "worker_id");
+	return report;
+}
+
+// code: message
+text *
+error_of(const text *code, const text *message)
+{
+	const char *separator = code != nullptr && message != nullptr ? ": " : "";
+	const char *error = psprintf("%s%s%s", code != nullptr ? text_to_cstring(code) : "", separator,
+								 message != nullptr ? text_to_cstring(message) : "");
+
+	return cstring_to_text(*error != '\0' ? error : "no error was given");
+}
+
+} // namespace
+
+OUTBOX_FUNCTION(outbox_saga_succeed)
+{
+	Report report = report_arguments(fcinfo);
+	Answer answer = {};
+	Run run;
+	Call call;
+
+	answer.result = DatumGetJsonbP(required_datum(fcinfo, 3, "result"));
+	answer.state_patch = object_argument(fcinfo, 4, "state_patch");
+	answer.outcome = core::Outcome::succeeded;
+	begin_call(&call, "saga.succeed()");
+	begin_report_of(&run, &call, &report);
+	answer.direction = report.command.direction;
+	report.of_try.state = core::Record::dispatched;
+	settle_command(fcinfo, &run, &report);
+	if (is_report_awaited(&run, &report))
+		take_answer(&run, report.place, answer);
+	end_call(&call);
+	PG_RETURN_VOID();
+}
+
+OUTBOX_FUNCTION(outbox_saga_fail)
+{
+	Report report = report_arguments(fcinfo);
+	bool retryable = required_bool(fcinfo, 5, "retryable");
+	Answer answer = {};
+	Run run;
+	Call call;
+
+	report.of_try.details.error_code = optional_text(fcinfo, 3);
+	report.of_try.details.error_message = optional_text(fcinfo, 4);
+	answer.error = error_of(optional_text(fcinfo, 3), optional_text(fcinfo, 4));
+	answer.outcome = retryable ? core::Outcome::unknown : core::Outcome::failed;
+	begin_call(&call, "saga.fail()");
+	begin_report_of(&run, &call, &report);
+	answer.direction = report.command.direction;
+	report.of_try.state = retryable ? core::Record::retryable : core::Record::failed;
+	settle_command(fcinfo, &run, &report);
+	if (!report.of_try.rescheduled && !(retryable && report.late) && is_report_awaited(&run, &report))
+		take_answer(&run, report.place, answer);
+	end_call(&call);
+	PG_RETURN_VOID();
+}
+
+OUTBOX_FUNCTION(outbox_saga_reply)
+{
+	core::Uuid saga_id = to_uuid(required_datum(fcinfo, 0, "saga_id"));
+	text *step = required_text(fcinfo, 1, "step");
+	bool succeeded = required_bool(fcinfo, 2, "succeeded");
+	Jsonb *result = DatumGetJsonbP(required_datum(fcinfo, 3, "result"));
+	text *error = optional_text(fcinfo, 4);
+	text *direction = required_text(fcinfo, 5, "direction");
+	Answer answer = {};
+	Run run;
+	Call call;
+	int place;
+
+	answer.direction = direction_of(direction);
+	if (answer.direction != core::Direction::forward && !equal(direction, cstring_to_text("compensate")))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("direction must be forward or compensate, not \"%s\"", text_to_cstring(direction))));
+	answer.outcome = succeeded ? core::Outcome::succeeded : core::Outcome::failed;
+	answer.result = succeeded ? result : nullptr;
+	if (!succeeded)
+		answer.error =
+			error != nullptr ? error : cstring_to_text(psprintf("step \"%s\" failed", text_to_cstring(step)));
+	begin_call(&call, "saga.reply()");
+	begin_run(&run, &call, &saga_id);
+	read_steps(&run);
+	place = place_of_step(&run, step);
+	if (core::is_awaited(run.states[place], answer.direction,
+						 PG_ARGISNULL(6) ? run.states[place].rounds : PG_GETARG_INT32(6)))
+		take_answer(&run, place, answer);
+	end_call(&call);
+	PG_RETURN_VOID();
+}
+
+} // namespace outbox
