@@ -48,7 +48,7 @@ round_of(const Run *run, int place, core::Direction direction)
 }
 
 Jsonb *
-payload_of(Run *run)
+command_payload(Run *run)
 {
 	JsonObject payload = begin_object();
 
@@ -61,22 +61,30 @@ payload_of(Run *run)
 	return end_object(&payload);
 }
 
+void
+put_saga(JsonObject *headers, const Run *run)
+{
+	const Instance *saga = &run->becomes;
+
+	put_field(headers, "saga_id", run->id_text);
+	put_field(headers, "saga_type", saga->saga_type);
+	if (saga->has_correlation)
+		put_field(headers, "correlation_id", &saga->correlation_id);
+	else
+		put_field(headers, "correlation_id", static_cast<const text *>(nullptr));
+}
+
 Jsonb *
 headers_for(Run *run, int place, core::Direction direction)
 {
 	JsonObject headers = begin_object();
-	const Instance *saga = &run->becomes;
 
 	put_fields_of(&headers, headers_of_run(run));
-	put_field(&headers, "saga_id", run->id_text);
-	put_field(&headers, "saga_type", saga->saga_type);
+	if (!run->name_a_command)
+		put_saga(&headers, run);
 	put_field(&headers, "step", run->steps[place].defined->name);
 	put_field(&headers, "direction", name_of(direction));
 	put_field(&headers, "round", round_of(run, place, direction));
-	if (saga->has_correlation)
-		put_field(&headers, "correlation_id", &saga->correlation_id);
-	else
-		put_field(&headers, "correlation_id", static_cast<const text *>(nullptr));
 	return end_object(&headers);
 }
 
@@ -180,7 +188,7 @@ send_command(Run *run, int place, core::Direction direction)
 	if (run->id_text == nullptr)
 		run->id_text = cstring_to_text(shown(run->becomes.id));
 	message.event_type = forward ? defined->command : defined->compensation;
-	message.payload = payload_of(run);
+	message.payload = command_payload(run);
 	message.headers = headers_for(run, place, direction);
 	message.idempotency_key = key_for(run, place, direction);
 	message.max_attempts = forward ? defined->max_attempts : 0;

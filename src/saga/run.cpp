@@ -70,6 +70,8 @@ fill_step(const Table *table, TupleTableSlot *row, const Step *one, const core::
 	set_or_null(table, row, deadline, one->has_deadline, TimestampTzGetDatum(one->deadline));
 	set_or_null(table, row, answered_at, state->answered, TimestampTzGetDatum(one->answered_at));
 	set_or_null(table, row, compensated_at, one->has_compensated_at, TimestampTzGetDatum(one->compensated_at));
+	set_or_null(table, row, gave_up_at, state->status == core::StepStatus::uncompensated,
+				TimestampTzGetDatum(one->compensated_at));
 }
 
 void

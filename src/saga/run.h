@@ -37,7 +37,8 @@ struct Run {
 	Step *steps;             // in the order of the definition, with room for all
 	core::StepState *states; // theirs
 	int count;
-	Jsonb *headers; // that saga.start was given, perhaps with those of a command; nullptr = not read yet
+	Jsonb *headers;      // that saga.start was given; nullptr = not read yet
+	bool name_a_command; // they are those of a command, which name the saga, too
 	text *id_text;
 };
 
@@ -45,7 +46,7 @@ struct Run {
 void begin_run(Run *run, Call *call, const core::Uuid *saga_id);
 // One that is not stored yet, without steps.
 void begin_new_run(Run *run, Call *call, const Instance *saga);
-// 55000 if the saga is only stored: whoever runs it saves it.
+// 55000 if the saga is only stored.
 void read_steps(Run *run);
 // The place of a step; 55000 if it was not begun.
 int place_of_step(const Run *run, const text *name);

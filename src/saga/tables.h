@@ -61,7 +61,8 @@ enum {
 	deadline,
 	sent_at,
 	answered_at,
-	compensated_at
+	compensated_at,
+	gave_up_at
 };
 }
 namespace audit_log_col {

@@ -13,5 +13,5 @@
 #define ERRCODE_SAGA_VERSION_CONFLICT MAKE_SQLSTATE('P', '7', '0', '0', '6')
 #define ERRCODE_SAGA_NOT_FOUND MAKE_SQLSTATE('P', '7', '0', '0', '7')
 #define ERRCODE_SAGA_INVALID_TRANSITION MAKE_SQLSTATE('P', '7', '0', '0', '8')
-// Ends a message: nobody can handle it.
+// Ends a message that cannot be handled.
 #define ERRCODE_SAGA_BAD_HINT MAKE_SQLSTATE('P', '8', '0', '0', '0')

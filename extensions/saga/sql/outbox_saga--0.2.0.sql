@@ -216,10 +216,13 @@ CREATE TABLE saga.steps (
 	sent_at timestamptz NOT NULL,
 	answered_at timestamptz,
 	compensated_at timestamptz,
+	gave_up_at timestamptz,
 	CONSTRAINT steps_pkey PRIMARY KEY (saga_id, step_no),
-	CONSTRAINT steps_status CHECK (status IN ('sent', 'succeeded', 'failed', 'unknown', 'compensating', 'compensated', 'uncompensated'))
+	CONSTRAINT steps_status CHECK (status IN ('sent', 'succeeded', 'failed', 'unknown', 'compensating', 'compensated', 'uncompensated')),
+	CONSTRAINT steps_gave_up CHECK ((gave_up_at IS NOT NULL) = (status = 'uncompensated'))
 ) WITH (fillfactor = 80);
-CREATE INDEX steps_uncompensated ON saga.steps (saga_id) WHERE status = 'uncompensated';
+-- By a column that rarely changes: an answer then needs no new index entry.
+CREATE INDEX steps_uncompensated ON saga.steps (saga_id) WHERE gave_up_at IS NOT NULL;
 COMMENT ON TABLE saga.steps IS 'The steps of each saga whose commands were sent. Changed only under the lock of the row in saga.instances.';
 COMMENT ON COLUMN saga.steps.saga_id IS 'instances.id';
 COMMENT ON COLUMN saga.steps.step_no IS 'definition_steps.step_no';
@@ -234,6 +237,7 @@ COMMENT ON COLUMN saga.steps.deadline IS 'when the answer that it waits for is g
 COMMENT ON COLUMN saga.steps.sent_at IS 'when its command was sent';
 COMMENT ON COLUMN saga.steps.answered_at IS 'when its command was answered; NULL = never';
 COMMENT ON COLUMN saga.steps.compensated_at IS 'when its compensation was answered';
+COMMENT ON COLUMN saga.steps.gave_up_at IS 'when its compensation gave up; NULL unless it is uncompensated';
 
 CREATE TABLE saga.audit_log (
 	saga_id uuid NOT NULL,
@@ -284,6 +288,7 @@ COMMENT ON CONSTRAINT instances_end ON saga.instances IS 'what has ended has a t
 COMMENT ON CONSTRAINT runs_pkey ON saga.runs IS 'a saga once';
 COMMENT ON CONSTRAINT steps_pkey ON saga.steps IS 'a step of a saga once';
 COMMENT ON CONSTRAINT steps_status ON saga.steps IS 'the statuses';
+COMMENT ON CONSTRAINT steps_gave_up ON saga.steps IS 'what is uncompensated has a time';
 COMMENT ON CONSTRAINT audit_log_pkey ON saga.audit_log IS 'one row for each change';
 COMMENT ON CONSTRAINT audit_log_event_type ON saga.audit_log IS 'what can happen';
 COMMENT ON INDEX saga.transitions_pkey IS 'finds a transition';
@@ -315,11 +320,11 @@ COMMENT ON TRIGGER append_only ON saga.audit_log IS 'rows stay as they were writ
 COMMENT ON TRIGGER append_only_truncate ON saga.audit_log IS 'rows stay as they were written';
 
 CREATE VIEW saga.uncompensated AS
-	SELECT s.saga_id, i.saga_type, i.correlation_id, i.status AS saga_status, s.step, d.compensation, s.compensation_id AS outbox_id, s.error, s.compensated_at AS given_up_at
+	SELECT s.saga_id, i.saga_type, i.correlation_id, i.status AS saga_status, s.step, d.compensation, s.compensation_id AS outbox_id, s.error, s.gave_up_at AS given_up_at
 	FROM saga.steps s
 	JOIN saga.instances i ON i.id = s.saga_id
 	JOIN saga.definition_steps d ON d.saga_type = i.saga_type AND d.version = i.definition_version AND d.step_no = s.step_no
-	WHERE s.status = 'uncompensated';
+	WHERE s.gave_up_at IS NOT NULL;
 COMMENT ON VIEW saga.uncompensated IS 'Steps whose compensation gave up: a person must look at them. saga.retry tries them again.';
 COMMENT ON COLUMN saga.uncompensated.saga_id IS 'the saga';
 COMMENT ON COLUMN saga.uncompensated.saga_type IS 'its kind';
