@@ -49,9 +49,16 @@ begin_probe(Probe *probe, Relation heap, Relation index, int nkeys)
 {
 	probe->heap = heap;
 	probe->standing = false;
+	probe->prunes_late = false;
 	InitDirtySnapshot(probe->snapshot);
 	probe->scan = begin_index_scan(heap, index, &probe->snapshot, nkeys);
 	probe->slot = table_slot_create(heap, nullptr);
+}
+
+void
+prune_late(Probe *probe)
+{
+	probe->prunes_late = true;
 }
 
 void
@@ -103,6 +110,41 @@ next_entry(Probe *probe, ScanDirection direction)
 	return true;
 }
 
+constexpr Size room_of_a_row = 512;
+
+// What index_fetch_heap() does, for the first row to which an entry leads.
+bool
+fetch_unpruned(Probe *probe)
+{
+	BufferHeapTupleTableSlot *slot = reinterpret_cast<BufferHeapTupleTableSlot *>(probe->slot);
+	ItemPointerData tid = probe->entry;
+	Buffer buffer = ReadBuffer(probe->heap, ItemPointerGetBlockNumber(&tid));
+	bool all_dead = false;
+	bool found;
+
+	if (PageIsFull(BufferGetPage(buffer)) || PageGetHeapFreeSpace(BufferGetPage(buffer)) < room_of_a_row)
+		heap_page_prune_opt(probe->heap, buffer);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	found = heap_hot_search_buffer(&tid, probe->heap, buffer, &probe->snapshot, &slot->base.tupdata, &all_dead, true);
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	if (found)
+	{
+		slot->base.tupdata.t_self = tid;
+		ExecStoreBufferHeapTuple(&slot->base.tupdata, probe->slot, buffer);
+		probe->slot->tts_tableOid = RelationGetRelid(probe->heap);
+	}
+	ReleaseBuffer(buffer);
+	probe->scan->xs_heap_continue = false;
+	probe->scan->kill_prior_tuple = all_dead && !probe->scan->xactStartedInRecovery;
+	return found;
+}
+
+bool
+fetch_row(Probe *probe)
+{
+	return probe->prunes_late ? fetch_unpruned(probe) : index_fetch_heap(probe->scan, probe->slot);
+}
+
 } // namespace
 
 bool
@@ -111,7 +153,7 @@ next_row(Probe *probe, ScanDirection direction)
 	while (!probe->ended && next_entry(probe, direction))
 	{
 		OUTBOX_STOP_POINT("probe_before_row");
-		if (index_fetch_heap(probe->scan, probe->slot))
+		if (fetch_row(probe))
 			return true;
 	}
 	probe->ended = true;

@@ -24,6 +24,7 @@ struct Probe {
 	int64 entries;         // how many were read since the start
 	bool ended;            // an index scan starts again if it is asked after its end
 	bool standing;         // it may keep pages pinned
+	bool prunes_late;      // see prune_late()
 
 	// Another open transaction that inserted, or is changing or deleting, the row.
 	TransactionId inserter() const { return snapshot.xmin; }
@@ -33,6 +34,10 @@ struct Probe {
 void begin_probe(Probe *probe, Relation heap, Relation index, int nkeys);
 // Before the first row no page is pinned.
 void start_probe(Probe *probe, ScanKey keys, int nkeys);
+// The server prunes a page that it reads as soon as a fifth of it (by fillfactor) is not free. Where each call reads a
+// row and updates it that is once a call, for one dead version. From now on the probe waits until there is no room for
+// another row, and then many versions go at once.
+void prune_late(Probe *probe);
 // Starts it for the rows of one message, if the index begins with outbox_id. Rest it before the next one.
 void start_id_probe(Probe *probe, const core::Uuid &id);
 // Unpins its pages; it may be started again.

@@ -34,10 +34,7 @@ take_headers(Run *run, const Report *report)
 
 	if (equal(report->of_try.id, step->command_id) ||
 		(step->has_compensation && equal(report->of_try.id, step->compensation_id)))
-	{
 		run->headers = report->command.headers;
-		run->name_a_command = true;
-	}
 }
 
 void

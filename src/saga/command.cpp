@@ -61,30 +61,20 @@ command_payload(Run *run)
 	return end_object(&payload);
 }
 
-void
-put_saga(JsonObject *headers, const Run *run)
-{
-	const Instance *saga = &run->becomes;
-
-	put_field(headers, "saga_id", run->id_text);
-	put_field(headers, "saga_type", saga->saga_type);
-	if (saga->has_correlation)
-		put_field(headers, "correlation_id", &saga->correlation_id);
-	else
-		put_field(headers, "correlation_id", static_cast<const text *>(nullptr));
-}
-
 Jsonb *
 headers_for(Run *run, int place, core::Direction direction)
 {
+	const Instance *saga = &run->becomes;
+	const text *correlation = saga->has_correlation ? cstring_to_text(shown(saga->correlation_id)) : nullptr;
+	JsonField fields[] = {json_field("saga_id", run->id_text),
+						  json_field("saga_type", saga->saga_type),
+						  json_field("step", run->steps[place].defined->name),
+						  json_field("direction", name_of(direction)),
+						  json_field("round", round_of(run, place, direction)),
+						  json_field("correlation_id", correlation)};
 	JsonObject headers = begin_object();
 
-	put_fields_of(&headers, headers_of_run(run));
-	if (!run->name_a_command)
-		put_saga(&headers, run);
-	put_field(&headers, "step", run->steps[place].defined->name);
-	put_field(&headers, "direction", name_of(direction));
-	put_field(&headers, "round", round_of(run, place, direction));
+	put_fields_of(&headers, headers_of_run(run), fields, lengthof(fields));
 	return end_object(&headers);
 }
 

@@ -124,6 +124,7 @@ find_newest(Table *table, const core::Uuid &saga_id)
 	Probe *probe = probe_id(table, saga_id);
 	ScanKeyData key;
 
+	prune_late(probe);
 	if (next_settled(probe, ForwardScanDirection))
 		return probe->slot;
 	// A probe that reads while the row is updated can miss both versions.

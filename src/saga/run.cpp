@@ -183,6 +183,7 @@ read_steps(Run *run)
 	table = steps_table(run->call);
 	// The lock of the saga keeps others from them: of each there is one version.
 	probe = probe_id(table, run->was.id);
+	prune_late(probe);
 	while (run->count < run->definition->count && next_settled(probe, ForwardScanDirection))
 		run->steps[run->count++].row = copy_row(table, probe->slot);
 	rest_probe(probe);

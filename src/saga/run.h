@@ -37,8 +37,7 @@ struct Run {
 	Step *steps;             // in the order of the definition, with room for all
 	core::StepState *states; // theirs
 	int count;
-	Jsonb *headers;      // that saga.start was given; nullptr = not read yet
-	bool name_a_command; // they are those of a command, which name the saga, too
+	Jsonb *headers; // that saga.start was given, perhaps with those of a command; nullptr = not read yet
 	text *id_text;
 };
 

@@ -2,8 +2,6 @@
 
 #include "server/json.h"
 
-#include "server/values.h"
-
 namespace outbox {
 
 namespace {
@@ -117,37 +115,25 @@ put_field(JsonObject *object, const char *key, Jsonb *value)
 void
 put_field(JsonObject *object, const char *key, const text *value)
 {
-	JsonbValue null = {};
-	JsonbValue string;
+	JsonField field = json_field(key, value);
 
-	null.type = jbvNull;
-	if (value != nullptr)
-		string = string_value(VARDATA_ANY(value), static_cast<int>(VARSIZE_ANY_EXHDR(value)));
-	put_value(object, key, value != nullptr ? &string : &null);
+	put_value(object, key, &field.value);
 }
 
 void
 put_field(JsonObject *object, const char *key, const char *value)
 {
-	JsonbValue string = string_value(value, static_cast<int>(strlen(value)));
+	JsonField field = json_field(key, value);
 
-	put_value(object, key, &string);
-}
-
-void
-put_field(JsonObject *object, const char *key, const core::Uuid *id)
-{
-	put_field(object, key, shown(*id));
+	put_value(object, key, &field.value);
 }
 
 void
 put_field(JsonObject *object, const char *key, int32 value)
 {
-	JsonbValue number = {};
+	JsonField field = json_field(key, value);
 
-	number.type = jbvNumeric;
-	number.val.numeric = int64_to_numeric(value);
-	put_value(object, key, &number);
+	put_value(object, key, &field.value);
 }
 
 void
@@ -160,13 +146,62 @@ put_field(JsonObject *object, const char *key, bool value)
 	put_value(object, key, &boolean);
 }
 
+JsonField
+json_field(const char *key, const text *value)
+{
+	JsonField field = {key, {}, false};
+
+	field.value.type = jbvNull;
+	if (value != nullptr)
+		field.value = string_value(VARDATA_ANY(value), static_cast<int>(VARSIZE_ANY_EXHDR(value)));
+	return field;
+}
+
+JsonField
+json_field(const char *key, const char *value)
+{
+	return {key, string_value(value, static_cast<int>(strlen(value))), false};
+}
+
+JsonField
+json_field(const char *key, int32 value)
+{
+	JsonField field = {key, {}, false};
+
+	field.value.type = jbvNumeric;
+	field.value.val.numeric = int64_to_numeric(value);
+	return field;
+}
+
+namespace {
+
+// nullptr: none has this key.
+JsonField *
+field_of_key(JsonField *fields, int count, const JsonbValue *key)
+{
+	for (int i = 0; i < count; i++)
+		if (strncmp(fields[i].key, key->val.string.val, static_cast<size_t>(key->val.string.len)) == 0 &&
+			fields[i].key[key->val.string.len] == '\0')
+			return &fields[i];
+	return nullptr;
+}
+
+} // namespace
+
 void
-put_fields_of(JsonObject *object, Jsonb *other)
+put_fields_of(JsonObject *object, Jsonb *other, JsonField *fields, int count)
 {
 	each_field(other, [&](JsonbValue *key, JsonbValue *value) {
+		JsonField *instead = field_of_key(fields, count, key);
+
 		pushJsonbValue(&object->state, WJB_KEY, key);
-		pushJsonbValue(&object->state, WJB_VALUE, value);
+		pushJsonbValue(&object->state, WJB_VALUE, instead != nullptr ? &instead->value : value);
+		if (instead != nullptr)
+			instead->was_put = true;
 	});
+	for (int i = 0; i < count; i++)
+		if (!fields[i].was_put)
+			put_value(object, fields[i].key, &fields[i].value);
 }
 
 text *

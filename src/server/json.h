@@ -21,10 +21,18 @@ void put_field(JsonObject *object, const text *key, Jsonb *value);
 void put_field(JsonObject *object, const char *key, Jsonb *value);
 void put_field(JsonObject *object, const char *key, const text *value); // nullptr: JSON null
 void put_field(JsonObject *object, const char *key, const char *value); // must not be nullptr
-void put_field(JsonObject *object, const char *key, const core::Uuid *id);
 void put_field(JsonObject *object, const char *key, int32 value);
 void put_field(JsonObject *object, const char *key, bool value);
-void put_fields_of(JsonObject *object, Jsonb *other);
+// All of another object, in their order; where one of `fields` has its key, that stands in its place, else behind.
+struct JsonField {
+	const char *key;
+	JsonbValue value;
+	bool was_put;
+};
+JsonField json_field(const char *key, const text *value); // nullptr: JSON null
+JsonField json_field(const char *key, const char *value);
+JsonField json_field(const char *key, int32 value);
+void put_fields_of(JsonObject *object, Jsonb *other, JsonField *fields, int count);
 
 // As the operators ->> and ?; of what is no object, nothing.
 text *field_text(Jsonb *object, const char *key);
