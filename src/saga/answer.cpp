@@ -155,8 +155,9 @@ OUTBOX_FUNCTION(outbox_saga_reply)
 	answer.outcome = succeeded ? core::Outcome::succeeded : core::Outcome::failed;
 	answer.result = succeeded ? result : nullptr;
 	if (!succeeded)
-		answer.error =
-			error != nullptr ? error : cstring_to_text(psprintf("step \"%s\" failed", text_to_cstring(step)));
+		answer.error = error != nullptr && VARSIZE_ANY_EXHDR(error) > 0
+						   ? error
+						   : cstring_to_text(psprintf("step \"%s\" failed", text_to_cstring(step)));
 	begin_call(&call, "saga.reply()");
 	begin_run(&run, &call, &saga_id);
 	read_steps(&run);

@@ -282,6 +282,14 @@ SELECT command FROM t.work();
 SELECT t.ok('unreserve');
 SELECT * FROM t.show(8);
 
+-- a timeout of a step that has none
+BEGIN;
+SELECT t.launch('order', 10);
+SELECT created FROM outbox.enqueue('saga.timeout', jsonb_build_object('saga_id', t.of(10), 'step', 'reserve', 'direction', 'forward', 'round', 1), 'saga_internal');
+SELECT * FROM t.handled;
+SELECT * FROM t.show(10);
+ROLLBACK;
+
 -- what is neither
 SELECT created FROM outbox.enqueue('something', '{}', 'saga_internal'),
 	LATERAL (SELECT outbox.enqueue('outbox.dead_letter', '{}', 'saga_internal'), outbox.enqueue('saga.timeout', '{"saga_id": "x"}', 'saga_internal')) x;
@@ -315,6 +323,14 @@ SELECT * FROM t.show(21);
 SELECT command, payload FROM t.work();
 SELECT t.ok('unsleep');
 SELECT * FROM t.show(21);
+-- an error without a word, while another is at work
+BEGIN;
+SELECT t.launch('trip', 22);
+SELECT command FROM t.work();
+SELECT t.ok('plan');
+SELECT saga.reply(t.of(22), 'flight', false, error => '');
+SELECT * FROM t.show(22);
+ROLLBACK;
 
 -- ---------------------------------------------------------------- replies
 SELECT saga.define('mail', '[
@@ -351,6 +367,30 @@ SELECT saga.reply(t.of(30), 'print', true, direction => 'compensate', round => 1
 SELECT saga.reply(t.of(30), 'print', true, direction => 'compensate');
 SELECT * FROM t.show(30);
 SELECT * FROM t.audit(30);
+
+-- a definition that was rolled back, and another with its number
+BEGIN;
+SELECT saga.define('again', '[{"name": "one", "command": "one", "queue": "work"}]');
+SELECT t.launch('again', 40);
+SELECT current_step FROM saga.load(t.of(40));
+ROLLBACK;
+SELECT saga.define('again', '[{"name": "two", "command": "two", "queue": "work"}]');
+BEGIN;
+SELECT t.launch('again', 40);
+SELECT current_step FROM saga.load(t.of(40));
+ROLLBACK;
+-- states that are stored apart
+SELECT string_agg(md5(n::text), '') AS long FROM generate_series(1, 1000) n \gset
+BEGIN;
+SELECT t.launch('order', 41, jsonb_build_object('long', :'long'));
+SELECT count(*) FROM t.work();
+SELECT t.ok('reserve', to_jsonb(:'long'::text), '{"more": 1}');
+SELECT version, old_state = jsonb_build_object('long', :'long') AS old, new_state = jsonb_build_object('long', :'long') AS new,
+	new_state = jsonb_build_object('long', :'long', 'more', 1) AS more FROM saga.audit_log WHERE saga_id = t.of(41) ORDER BY version;
+SELECT payload = jsonb_build_object('state', jsonb_build_object('long', :'long', 'more', 1), 'results', jsonb_build_object('reserve', :'long'::text)) AS payload
+FROM outbox.messages WHERE event_type = 'charge' AND aggregate_id = t.of(41)::text;
+SELECT state = jsonb_build_object('long', :'long', 'more', 1) AS state FROM saga.load(t.of(41));
+ROLLBACK;
 
 -- bad arguments
 SELECT t.try(s) FROM (VALUES ($$SELECT saga.start(NULL, NULL)$$), ($$SELECT saga.start('mail', NULL, '[]')$$), ($$SELECT saga.start('mail', NULL, headers => NULL)$$),
