@@ -41,7 +41,6 @@ forget_definitions()
 	}
 	remembered = nullptr;
 	remembered_count = 0;
-	read_from[0] = read_from[1] = InvalidOid;
 }
 
 void

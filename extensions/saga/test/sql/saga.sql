@@ -415,3 +415,7 @@ DROP EXTENSION outbox_saga;
 SELECT severity, object, problem FROM outbox.check() WHERE object ~ 'saga';
 CREATE EXTENSION outbox_saga;
 SELECT severity, object, problem FROM outbox.check() WHERE object ~ 'saga';
+-- what the session remembers of its definitions is gone
+SELECT saga.define('again', '[{"name": "three", "command": "three", "queue": "work"}]');
+SELECT t.launch('again', 40);
+SELECT current_step FROM saga.load(t.of(40));
