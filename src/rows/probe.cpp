@@ -110,9 +110,25 @@ next_entry(Probe *probe, ScanDirection direction)
 	return true;
 }
 
-constexpr Size room_of_a_row = 512;
+// A new version may be a little longer.
+constexpr Size spare_bytes = 64;
 
-// What index_fetch_heap() does, for the first row to which an entry leads.
+// The first row to which an entry leads. True if its page has room for another version.
+bool
+search_page(Probe *probe, Buffer buffer, ItemPointer tid, bool *found, bool *all_dead)
+{
+	BufferHeapTupleTableSlot *slot = reinterpret_cast<BufferHeapTupleTableSlot *>(probe->slot);
+	bool has_room;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	*found = heap_hot_search_buffer(tid, probe->heap, buffer, &probe->snapshot, &slot->base.tupdata, all_dead, true);
+	has_room =
+		!*found || PageGetHeapFreeSpace(BufferGetPage(buffer)) > MAXALIGN(slot->base.tupdata.t_len) + spare_bytes;
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	return has_room && !PageIsFull(BufferGetPage(buffer));
+}
+
+// What index_fetch_heap() does.
 bool
 fetch_unpruned(Probe *probe)
 {
@@ -122,14 +138,15 @@ fetch_unpruned(Probe *probe)
 	bool all_dead = false;
 	bool found;
 
-	if (PageIsFull(BufferGetPage(buffer)) || PageGetHeapFreeSpace(BufferGetPage(buffer)) < room_of_a_row)
+	if (!search_page(probe, buffer, &tid, &found, &all_dead))
+	{
+		// Rows move on the page.
 		heap_page_prune_opt(probe->heap, buffer);
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	found = heap_hot_search_buffer(&tid, probe->heap, buffer, &probe->snapshot, &slot->base.tupdata, &all_dead, true);
-	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+		tid = probe->entry;
+		search_page(probe, buffer, &tid, &found, &all_dead);
+	}
 	if (found)
 	{
-		slot->base.tupdata.t_self = tid;
 		ExecStoreBufferHeapTuple(&slot->base.tupdata, probe->slot, buffer);
 		probe->slot->tts_tableOid = RelationGetRelid(probe->heap);
 	}

@@ -34,9 +34,9 @@ struct Probe {
 void begin_probe(Probe *probe, Relation heap, Relation index, int nkeys);
 // Before the first row no page is pinned.
 void start_probe(Probe *probe, ScanKey keys, int nkeys);
-// The server prunes a page that it reads as soon as a fifth of it (by fillfactor) is not free. Where each call reads a
-// row and updates it that is once a call, for one dead version. From now on the probe waits until there is no room for
-// another row, and then many versions go at once.
+// The server prunes a page that it reads as soon as less of it is free than fillfactor asks for. Where each call reads
+// a row and updates it that is once a call, for one dead version. From now on the probe waits until the row's next
+// version has no room, and then many dead versions go at once.
 void prune_late(Probe *probe);
 // Starts it for the rows of one message, if the index begins with outbox_id. Rest it before the next one.
 void start_id_probe(Probe *probe, const core::Uuid &id);
