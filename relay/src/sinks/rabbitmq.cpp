@@ -55,6 +55,7 @@ private:
 	void run();
 	void take_what_came();
 	std::optional<Failure> work();
+	void tell_answers();
 	void connect();
 	std::unique_ptr<Connection> connect_anywhere(Failure &failure);
 	void away(const Failure &failure);
@@ -85,6 +86,7 @@ private:
 	Doubts doubts;
 	Publisher publisher;
 	std::deque<Waiting> waiting;
+	std::vector<Answered> answered; // since the last tell_answers()
 	std::vector<Probe> probes;
 	Failure last_failure;
 	milliseconds next_pause{0};
@@ -187,6 +189,7 @@ RabbitmqSink::run()
 		if (publisher.connection() != nullptr)
 			if (auto failure = work())
 				lost(*failure);
+		tell_answers();
 		wait();
 	}
 	if (publisher.connection() != nullptr && !blocked)
@@ -228,12 +231,21 @@ RabbitmqSink::work()
 		if (auto failure = publisher.expire(waiting, now))
 			return failure;
 	}
+	tell_answers(); // publish() may take long
 	writing_since = now.time_since_epoch().count();
 	auto failure = publisher.publish(waiting);
 	writing_since = 0;
 	if (told_stuck.exchange(false))
 		answers->blocked(blocked);
 	return failure;
+}
+
+// Together, so that the outlet wakes once for many confirms.
+void
+RabbitmqSink::tell_answers()
+{
+	if (!answered.empty())
+		answers->answer(std::exchange(answered, {}));
 }
 
 // Again if it is time, or if a delivery asks for it; until then what comes is told why the last time was in vain.
@@ -300,12 +312,13 @@ RabbitmqSink::away(const Failure &failure)
 	std::move(careful.begin(), careful.end(), std::back_inserter(waiting));
 	careful.clear();
 	for (Waiting &one : waiting)
-		answers->answer(one.delivery->ticket, {.accepted = false,
-											   .code = failure.code,
-											   .response_code = failure.response_code,
-											   .text = failure.text,
-											   .reference = {},
-											   .retry_after = {}});
+		answered.push_back({one.delivery->ticket,
+							{.accepted = false,
+							 .code = failure.code,
+							 .response_code = failure.response_code,
+							 .text = failure.text,
+							 .reference = {},
+							 .retry_after = {}}});
 	waiting.clear();
 	answer_probes(failure);
 }
@@ -347,7 +360,10 @@ RabbitmqSink::answer_probes(const std::optional<Failure> &failure)
 Publisher::Listener
 RabbitmqSink::listener()
 {
-	return {.answer = [this](uint64_t ticket, Answer answer) { answers->answer(ticket, std::move(answer)); },
+	return {.answer =
+				[this](uint64_t ticket, Answer answer) {
+					answered.push_back({ticket, std::move(answer)});
+				},
 			.blocked = [this](bool is, const std::string &reason) { tell_blocked(is, reason); },
 			.alive =
 				[this] {
