@@ -4,7 +4,6 @@
 #include "flow/claims.h"
 #include "flow/mailbox.h"
 
-#include <future>
 #include <iostream>
 #include <set>
 
@@ -217,8 +216,8 @@ bool
 check_sink(const std::string &name, Sink &sink, const SinkSettings &settings, const std::string &endpoint,
 		   bool by_messages)
 {
-	auto answered = std::make_shared<std::promise<Answer>>();
-	auto answer = answered->get_future();
+	auto answered = std::make_shared<Mailbox<Answer>>(); // may come after this
+	std::vector<Answer> said;
 
 	std::cout << "sink " << name << (endpoint.empty() ? "" : " " + endpoint) << ": ";
 	if (by_messages && endpoint.empty())
@@ -226,15 +225,17 @@ check_sink(const std::string &name, Sink &sink, const SinkSettings &settings, co
 		std::cout << "not tried, since its hosts come from messages\n";
 		return true;
 	}
-	sink.probe(endpoint, [answered](Answer answer) { answered->set_value(std::move(answer)); });
-	if (answer.wait_for(settings.timeout + 5s) != std::future_status::ready)
+	sink.probe(endpoint, [answered](Answer answer) { answered->post(std::move(answer)); });
+	for (auto until = Clock::now() + settings.timeout + 5s; said.empty() && Clock::now() < until; answered->take(said))
+		sink.wait(answered->descriptor(), 500ms);
+	if (said.empty())
 	{
 		std::cout << "no answer within " << settings.timeout.count() << " ms\n";
 		return false;
 	}
-	Answer said = answer.get();
-	std::cout << (said.accepted ? "reached" : said.code + " " + redact(said.text)) << "\n";
-	return said.accepted;
+	const Answer &answer = said.front();
+	std::cout << (answer.accepted ? "reached" : answer.code + " " + redact(answer.text)) << "\n";
+	return answer.accepted;
 }
 
 // Of a URL with fields this is the host, if there is none before the path.

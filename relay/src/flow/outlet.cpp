@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include <poll.h>
-
 namespace relay {
 
 namespace {
@@ -100,9 +98,7 @@ Outlet::run()
 
 	while (!stopping)
 	{
-		pollfd wait{mailbox->descriptor(), POLLIN, 0};
-
-		poll(&wait, 1, static_cast<int>(until_next(Clock::now()).count()));
+		sink->wait(mailbox->descriptor(), until_next(Clock::now()));
 		mailbox->take(events);
 		for (Event &event : events)
 			std::visit([this](auto &&happened) { on(std::move(happened)); }, std::move(event));

@@ -4,18 +4,15 @@
 // where no one configured. Private addresses are refused unless they are allowed, for the address that is connected to.
 // A host that does not answer holds up no other.
 //
-// Shape: one thread drives all requests by a multi handle of libcurl. It keeps connections alive and shares those of
-// HTTP/2. deliver() leaves the deliveries in a box and wakes the thread.
+// Shape: a multi handle of libcurl drives all requests in wait(), on the thread that delivers: a request that ends and
+// the next one that begins need no other thread. It keeps connections alive and shares those of HTTP/2.
 #include "sinks/http_request.h"
 #include "sinks/http_codes.h"
 #include "sinks/http_target.h"
 #include "sinks/kinds.h"
 
 #include <algorithm>
-#include <csignal>
-#include <mutex>
 #include <strings.h>
-#include <thread>
 #include <unordered_map>
 
 namespace relay {
@@ -31,32 +28,19 @@ class HttpSink final : public Sink {
 public:
 	HttpSink(HttpSettings settings, size_t most_connections);
 	~HttpSink() override;
-	void start(Answers &to) override;
+	void start(Answers &to) override { answers = &to; }
 	void deliver(std::vector<std::unique_ptr<Delivery>> deliveries) override;
+	void wait(int descriptor, std::chrono::milliseconds longest) override;
 	void probe(const std::string &endpoint, std::function<void(Answer)> done) override;
 	[[nodiscard]] std::string endpoint(const Delivery &delivery) const override;
 	[[nodiscard]] Text objection(const Delivery &delivery) const override;
 
 private:
-	struct Handed {
-		std::unique_ptr<Delivery> delivery;
-		Clock::time_point deadline;
-	};
-	struct Probe {
-		std::string endpoint;
-		std::function<void(Answer)> done;
-	};
 	struct FreeMulti {
 		void operator()(CURLM *handle) const { curl_multi_cleanup(handle); }
 	};
 
-	template <class Change>
-	void put(Change change);
-	void run();
-	bool take_in();
-	void begin(Handed handed);
-	void begin(Probe probe);
-	void perform(std::unique_ptr<HttpRequest> request);
+	void begin(std::unique_ptr<HttpRequest> request);
 	void collect();
 	void end(const HttpRequest &request, Answer answer);
 
@@ -64,15 +48,8 @@ private:
 	Answers *answers = nullptr;
 	std::unique_ptr<CURLM, FreeMulti> multi;
 
-	std::mutex mutex; // of what comes in
-	std::vector<Handed> handed;
-	std::vector<Probe> probes;
-	bool stopping = false;
-
-	// The thread's own.
 	std::unordered_map<CURL *, std::unique_ptr<HttpRequest>> busy;
-	std::vector<Answered> answered; // since the last collect()
-	std::thread thread;
+	std::vector<Answered> answered; // since the last wait()
 };
 
 HttpSink::HttpSink(HttpSettings settings, size_t most_connections) : settings(std::move(settings))
@@ -86,48 +63,32 @@ HttpSink::HttpSink(HttpSettings settings, size_t most_connections) : settings(st
 
 HttpSink::~HttpSink()
 {
-	put([this] { stopping = true; });
-	if (thread.joinable())
-		thread.join();
 	for (const auto &[handle, request] : busy)
 		curl_multi_remove_handle(multi.get(), handle);
-}
-
-void
-HttpSink::start(Answers &to)
-{
-	answers = &to;
-	thread = std::thread([this] { run(); });
-}
-
-template <class Change>
-void
-HttpSink::put(Change change)
-{
-	{
-		std::lock_guard lock(mutex);
-		change();
-	}
-	curl_multi_wakeup(multi.get());
 }
 
 void
 HttpSink::deliver(std::vector<std::unique_ptr<Delivery>> deliveries)
 {
 	Clock::time_point deadline = Clock::now() + settings.timeout;
-	put([&] {
-		for (auto &delivery : deliveries)
-			handed.push_back({std::move(delivery), deadline});
-	});
+
+	for (auto &delivery : deliveries)
+	{
+		auto request = std::make_unique<HttpRequest>(settings);
+		request->prepare(std::move(delivery), deadline);
+		begin(std::move(request));
+	}
 }
 
 void
 HttpSink::probe(const std::string &endpoint, std::function<void(Answer)> done)
 {
 	if (endpoint.empty()) // the sink as a whole has no address
-		done({.accepted = true});
-	else
-		put([&] { probes.push_back({endpoint, std::move(done)}); });
+		return done({.accepted = true});
+
+	auto request = std::make_unique<HttpRequest>(settings);
+	request->prepare_probe(endpoint, std::move(done));
+	begin(std::move(request));
 }
 
 std::string
@@ -158,59 +119,22 @@ HttpSink::objection(const Delivery &delivery) const
 	return {};
 }
 
+// Does not wait if a request was begun since the last time.
 void
-HttpSink::run()
+HttpSink::wait(int descriptor, std::chrono::milliseconds longest)
 {
-	sigset_t all; // signals are the main thread's, and SIGPIPE is ignored
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, nullptr);
-	while (take_in())
-	{
-		int running = 0;
-		curl_multi_perform(multi.get(), &running);
-		collect();
-		curl_multi_poll(multi.get(), nullptr, 0, 1000, nullptr);
-	}
-}
+	curl_waitfd woken{.fd = descriptor, .events = CURL_WAIT_POLLIN, .revents = 0};
+	int running = 0;
 
-// False at the end.
-bool
-HttpSink::take_in()
-{
-	std::vector<Handed> requests;
-	std::vector<Probe> asked;
-	{
-		std::lock_guard lock(mutex);
-		if (stopping)
-			return false;
-		requests.swap(handed);
-		asked.swap(probes);
-	}
-	for (Handed &request : requests)
-		begin(std::move(request));
-	for (Probe &probe : asked)
-		begin(std::move(probe));
-	return true;
+	curl_multi_poll(multi.get(), &woken, 1, static_cast<int>(longest.count()), nullptr);
+	curl_multi_perform(multi.get(), &running);
+	collect();
+	if (!answered.empty())
+		answers->answer(std::exchange(answered, {}));
 }
 
 void
-HttpSink::begin(Handed next)
-{
-	auto request = std::make_unique<HttpRequest>(settings);
-	request->prepare(std::move(next.delivery), next.deadline);
-	perform(std::move(request));
-}
-
-void
-HttpSink::begin(Probe next)
-{
-	auto request = std::make_unique<HttpRequest>(settings);
-	request->prepare_probe(next.endpoint, std::move(next.done));
-	perform(std::move(request));
-}
-
-void
-HttpSink::perform(std::unique_ptr<HttpRequest> request)
+HttpSink::begin(std::unique_ptr<HttpRequest> request)
 {
 	CURL *handle = request->handle();
 	if (curl_multi_add_handle(multi.get(), handle) != CURLM_OK)
@@ -234,8 +158,6 @@ HttpSink::collect()
 		curl_multi_remove_handle(multi.get(), request->handle());
 		end(*request, std::move(answer));
 	}
-	if (!answered.empty())
-		answers->answer(std::exchange(answered, {}));
 }
 
 void

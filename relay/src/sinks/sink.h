@@ -2,9 +2,9 @@
 //
 // Guarantees: a sink answers each delivery exactly once, on whichever thread it likes, also within deliver().
 // It neither classifies nor retries beyond what its protocol does by itself, keeps no state that a crash could
-// lose, and never blocks its caller: what takes time happens on threads of its own. It gives up a delivery by
-// itself after Setting::timeout; the outlet (flow/outlet.h), which counts from the hand-over, does not wait
-// for it, and ignores what comes later.
+// lose, and never blocks its caller: what takes time happens on threads of its own, or without blocking in wait(). It
+// gives up a delivery by itself after Setting::timeout; the outlet (flow/outlet.h), which counts from the hand-over,
+// does not wait for it, and ignores what comes later.
 #pragma once
 
 #include "core/answer.h"
@@ -16,6 +16,8 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <poll.h>
 
 namespace relay {
 
@@ -53,6 +55,14 @@ public:
 
 	// Takes them in this order. Calls come one at a time, and no more deliveries are open than Settings::max_in_flight.
 	virtual void deliver(std::vector<std::unique_ptr<Delivery>> deliveries) = 0;
+
+	// Returns when the descriptor can be read, at the latest after that time, perhaps earlier. The thread that delivers
+	// waits here, so a sink whose library is one of events needs no thread of its own, and no thread to be woken.
+	virtual void wait(int descriptor, std::chrono::milliseconds longest)
+	{
+		pollfd readable{descriptor, POLLIN, 0};
+		::poll(&readable, 1, static_cast<int>(longest.count()));
+	}
 
 	// Whether the sink can be reached now: connected, logged in, ready to take. Answers once, on any thread,
 	// within Settings::timeout; accepted means yes. Sends no message.

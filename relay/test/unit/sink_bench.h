@@ -1,12 +1,11 @@
 // A sink on the bench: made of TOML, given deliveries, its answers kept.
 #pragma once
 
-#include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "flow/mailbox.h"
 #include "message.h"
 #include "sinks/registry.h"
 
@@ -56,11 +55,11 @@ public:
 		return deliver(delivery(topic, body));
 	}
 
-	// Waits for it.
+	// Waits for it, as an outlet does.
 	Answer answer_to(uint64_t ticket)
 	{
-		std::unique_lock lock(mutex);
-		changed.wait(lock, [&] { return answers.contains(ticket); });
+		while (!answered(ticket))
+			my_sink->wait(box.descriptor(), std::chrono::seconds(1));
 		return answers[ticket];
 	}
 	Answer send(const std::string &topic) { return answer_to(deliver(topic)); }
@@ -75,32 +74,38 @@ public:
 	// More than one answer to a delivery.
 	bool answered_twice()
 	{
-		std::lock_guard lock(mutex);
+		take();
 		return twice;
 	}
 	bool answered(uint64_t ticket)
 	{
-		std::lock_guard lock(mutex);
+		take();
 		return answers.contains(ticket);
 	}
 
 	using Answers::answer;
 	void answer(std::vector<Answered> answered) override
 	{
-		std::lock_guard lock(mutex);
 		for (Answered &one : answered)
-		{
-			twice = twice || answers.contains(one.ticket);
-			answers[one.ticket] = std::move(one.answer);
-		}
-		changed.notify_all();
+			box.put(std::move(one));
+		box.flush();
 	}
 	void blocked(bool) override {}
 
 private:
+	void take()
+	{
+		box.take(taken);
+		for (Answered &one : taken)
+		{
+			twice = twice || answers.contains(one.ticket);
+			answers[one.ticket] = std::move(one.answer);
+		}
+	}
+
 	toml::table table;
-	std::mutex mutex;
-	std::condition_variable changed;
+	Mailbox<Answered> box;
+	std::vector<Answered> taken;
 	std::map<uint64_t, Answer> answers;
 	bool twice = false;
 	uint64_t last = 0;
