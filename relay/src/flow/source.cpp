@@ -92,8 +92,9 @@ Source::run()
 		{
 			bool report = reports.due(now, open == 0);
 
-			// The next of those keys can be claimed now, by the same call.
-			if (report && keys_are_free)
+			// A report that claims costs hardly more, and need not wait for a notification, which the server gathers.
+			// Also the next of the keys that are free now can be claimed by it.
+			if (report && (keys_are_free || appetite.idle()))
 			{
 				appetite.notified();
 				keys_are_free = reports.size() > Reports::most;
