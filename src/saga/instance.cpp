@@ -5,6 +5,7 @@
 #include "saga/audit.h"
 #include "server/errors.h"
 #include "server/json.h"
+#include "server/random.h"
 
 namespace outbox {
 
@@ -162,6 +163,14 @@ try_to_lock(Table *table, const core::Uuid &saga_id, StoredRow *row)
 }
 
 } // namespace
+
+core::Uuid
+new_saga_id()
+{
+	static core::IdClock clock;
+
+	return core::next_id(clock, GetCurrentTimestamp() + unix_epoch_offset_us, PG_INT64_MAX, random_bits());
+}
 
 TransactionId
 inserter_of(TupleTableSlot *slot)

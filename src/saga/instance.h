@@ -9,6 +9,9 @@
 
 namespace outbox {
 
+// In the order of their making, as those of messages: rows and index entries of sagas that run together lie together.
+core::Uuid new_saga_id();
+
 // id: nullptr is NULL, and no saga. P7007 if there is none.
 Instance lock_instance(Call *call, const core::Uuid *id, StoredRow *row);
 // Its newest version, without a lock, as a row of the table.

@@ -3,16 +3,12 @@
 // Guarantees: of any number of sessions that start a saga with one key, one does, and the others wait for it and get
 // that saga, or begin it if the first rolls back.
 
-#include "message/message.h"
 #include "rows/key_lock.h"
 #include "saga/advance.h"
 #include "saga/verb.h"
 #include "server/args.h"
 #include "server/boundary.h"
-#include "server/digest.h"
-#include "server/errors.h"
 #include "server/json.h"
-#include "server/random.h"
 
 namespace outbox {
 
@@ -167,7 +163,7 @@ OUTBOX_FUNCTION(outbox_saga_start)
 	saga.state = JsonbPGetDatum(object_argument(fcinfo, 2, "state"));
 	headers = object_argument(fcinfo, 4, "headers");
 	saga.status = core::SagaStatus::running;
-	saga.id = random_token();
+	saga.id = new_saga_id();
 	begin_call(&call, "saga.start()");
 	require_definition(&call, &saga);
 	if (make_run(&call, &saga, key, headers))

@@ -10,7 +10,6 @@
 #include "server/boundary.h"
 #include "server/errors.h"
 #include "server/json.h"
-#include "server/random.h"
 
 namespace outbox {
 
@@ -84,7 +83,7 @@ OUTBOX_FUNCTION(outbox_saga_create)
 	if (saga.has_correlation)
 		saga.correlation_id = to_uuid(PG_GETARG_DATUM(1));
 	saga.state = JsonbPGetDatum(object_argument(fcinfo, 2, "state"));
-	saga.id = is_given ? to_uuid(PG_GETARG_DATUM(3)) : random_token();
+	saga.id = is_given ? to_uuid(PG_GETARG_DATUM(3)) : new_saga_id();
 	saga.status = core::SagaStatus::started;
 	begin_call(&call, "saga.create()");
 	if (is_given)
