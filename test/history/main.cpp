@@ -13,6 +13,7 @@
 // schedule, but mostly the seed is enough to see the same again.
 
 #include <algorithm>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -381,17 +382,26 @@ break_leases_of_handlers(Server &server)
 void
 drain(Server &server, Session &session, Recorder &recorder)
 {
-	constexpr int64_t most_us = 30000000; // without progress
+	constexpr int64_t most_us = 30000000; // in which no message ends, those that handlers end included
 	int64_t last = now_us();
 	int64_t broken = 0;
+	long least = LONG_MAX;
 	std::string worker = session.client();
 
 	for (const char *queue : all_queues)
 		session.call("resume", {{"queue", queue}}, "SELECT outbox.resume(" + quoted(queue) + ")");
 	while (server.value("SELECT count(*) FROM pg_prepared_xacts") != "0")
 		finish_prepared(session);
-	while (server.value("SELECT count(*) FROM outbox.pending") != "0" && now_us() < last + most_us)
+	for (;;)
 	{
+		long left = std::stol(server.value("SELECT count(*) FROM outbox.pending"));
+
+		if (left < least)
+			last = now_us();
+		least = std::min(least, left);
+		if (left == 0 || now_us() >= last + most_us)
+			return;
+
 		bool is_free = server.value(limit_is_free) == "t";
 		Answer due = server.ask(due_now);
 		std::vector<Lease> leases = claim(session, worker, 100000, 60000, each_queue);
@@ -418,7 +428,6 @@ drain(Server &server, Session &session, Recorder &recorder)
 			continue;
 		}
 		complete_batch(session, worker, leases, std::vector<std::string>(leases.size(), "DISPATCHED"));
-		last = now_us();
 	}
 }
 
