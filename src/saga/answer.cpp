@@ -22,20 +22,9 @@ struct Report {
 	TryReport of_try;
 	CommandOf command;
 	int place;
-	bool late; // the saga has gone on without it
+	bool late;    // the saga has gone on without it
+	bool awaited; // it changes the step
 };
-
-// Its headers are those of the run, with those that name the step, which the next command overwrites. Anybody who may
-// enqueue can write a message like that, so it counts only if the saga has sent it.
-void
-take_headers(Run *run, const Report *report)
-{
-	const Step *step = &run->steps[report->place];
-
-	if (equal(report->of_try.id, step->command_id) ||
-		(step->has_compensation && equal(report->of_try.id, step->compensation_id)))
-		run->headers = report->command.headers;
-}
 
 void
 begin_report_of(Run *run, Call *call, Report *report)
@@ -45,7 +34,12 @@ begin_report_of(Run *run, Call *call, Report *report)
 	read_steps(run);
 	report->place = place_of_step(run, report->command.step);
 	report->late = core::is_late(run->states[report->place], report->command.direction);
-	take_headers(run, report);
+	report->awaited = core::is_awaited(run->states[report->place], report->command.direction, report->command.round);
+	if (report->awaited)
+		require_sent(run, report->place, &report->command);
+	// Those of the run, with those that name the step, which the next command overwrites.
+	if (report->awaited)
+		run->headers = report->command.headers;
 }
 
 // As outbox.complete(), unless the message was taken from its worker.
@@ -59,12 +53,6 @@ settle_command(FunctionCallInfo fcinfo, Run *run, Report *report)
 	worker = worker_argument(fcinfo, 2);
 	report->of_try.has_state = true;
 	settle_try(run->call, &report->of_try, worker);
-}
-
-bool
-is_report_awaited(const Run *run, const Report *report)
-{
-	return core::is_awaited(run->states[report->place], report->command.direction, report->command.round);
 }
 
 Report
@@ -106,7 +94,7 @@ OUTBOX_FUNCTION(outbox_saga_succeed)
 	answer.direction = report.command.direction;
 	report.of_try.state = core::Record::dispatched;
 	settle_command(fcinfo, &run, &report);
-	if (is_report_awaited(&run, &report))
+	if (report.awaited)
 		take_answer(&run, report.place, answer);
 	end_call(&call);
 	PG_RETURN_VOID();
@@ -129,7 +117,7 @@ OUTBOX_FUNCTION(outbox_saga_fail)
 	answer.direction = report.command.direction;
 	report.of_try.state = retryable ? core::Record::retryable : core::Record::failed;
 	settle_command(fcinfo, &run, &report);
-	if (!report.of_try.rescheduled && !(retryable && report.late) && is_report_awaited(&run, &report))
+	if (!report.of_try.rescheduled && !(retryable && report.late) && report.awaited)
 		take_answer(&run, report.place, answer);
 	end_call(&call);
 	PG_RETURN_VOID();

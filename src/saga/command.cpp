@@ -18,21 +18,45 @@ raise_no_command(const core::Uuid *id)
 															id != nullptr ? shown(*id) : "<NULL>")));
 }
 
-// nullptr if there is none. For inserting: the next command is probably written there.
-Jsonb *
-read_message_headers(Call *call, const core::Uuid &id)
+// Of a message; the default if there is none. For inserting: the next command is probably written there.
+template <typename Value, typename Read>
+Value
+in_message(Call *call, const core::Uuid &id, Read read)
 {
 	Table *leaf = find_leaf(call, messages_shape, id, inserts);
 	Probe *probe = leaf != nullptr ? probe_id(leaf, id) : nullptr;
-	Jsonb *headers = nullptr;
-	bool isnull;
+	Value value = {};
 
 	if (probe == nullptr)
-		return nullptr;
+		return value;
 	if (next_settled(probe, ForwardScanDirection))
-		headers = DatumGetJsonbPCopy(leaf->get(probe->slot, messages_col::headers, &isnull));
+		value = read(leaf, probe->slot);
 	rest_probe(probe);
-	return headers;
+	return value;
+}
+
+Jsonb *
+read_message_headers(Call *call, const core::Uuid &id)
+{
+	return in_message<Jsonb *>(call, id, [](const Table *leaf, TupleTableSlot *row) {
+		bool isnull;
+
+		return DatumGetJsonbPCopy(leaf->get(row, messages_col::headers, &isnull));
+	});
+}
+
+// Makes of the id of a replay that of the message it replays. False: it is none.
+bool
+step_back_in_replays(Call *call, core::Uuid *id)
+{
+	return in_message<bool>(call, *id, [&](const Table *leaf, TupleTableSlot *row) {
+		bool isnull;
+		Datum original = leaf->get(row, messages_col::replay_of, &isnull);
+
+		if (!isnull)
+			*id = to_uuid(original);
+		return !isnull;
+	});
 }
 
 const char *
@@ -92,7 +116,8 @@ key_for(const Run *run, int place, core::Direction direction)
 	return cstring_to_text_with_len(key.data, key.len);
 }
 
-// As outbox.enqueue().
+// As outbox.enqueue(), but it is always a new message: that it is sent once rests on the lock of the saga. If the key
+// is taken, by a producer who meant to be in its place, it goes without.
 core::Uuid
 enqueue_one(Run *run, const text *queue, Message *message)
 {
@@ -104,8 +129,12 @@ enqueue_one(Run *run, const text *queue, Message *message)
 	check_message(message);
 	begin_next_command(run->call);
 	held = hold_queue(run->call, queue);
-	draw_ids(message, 1);
-	write_messages(run->call, held, message, 1);
+	do
+	{
+		draw_ids(message, 1);
+		write_messages(run->call, held, message, 1);
+		message->idempotency_key = nullptr;
+	} while (!message->created);
 	return message->id;
 }
 
@@ -161,11 +190,28 @@ read_command_of(Call *call, const core::Uuid *id)
 	if (command.headers == nullptr || !has_field(command.headers, "saga_id") || !has_field(command.headers, "step") ||
 		!has_field(command.headers, "direction") || !has_field(command.headers, "round"))
 		raise_no_command(id);
+	command.id = *id;
 	command.has_saga = uuid_in_text(field_text(command.headers, "saga_id"), &command.saga_id);
 	command.step = field_text(command.headers, "step");
 	command.direction = direction_of(field_text(command.headers, "direction"));
 	command.round = round_in_text(field_text(command.headers, "round"));
 	return command;
+}
+
+void
+require_sent(Run *run, int place, const CommandOf *command)
+{
+	const Step *step = &run->steps[place];
+	bool forward = command->direction == core::Direction::forward;
+	const core::Uuid &sent = forward ? step->command_id : step->compensation_id;
+	core::Uuid id = command->id;
+
+	while (!equal(id, sent))
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!step_back_in_replays(run->call, &id))
+			raise_no_command(&command->id);
+	}
 }
 
 core::Uuid
@@ -174,17 +220,19 @@ send_command(Run *run, int place, core::Direction direction)
 	const DefinedStep *defined = run->steps[place].defined;
 	bool forward = direction == core::Direction::forward;
 	Message message = {};
+	text *key;
 
 	if (run->id_text == nullptr)
 		run->id_text = cstring_to_text(shown(run->becomes.id));
+	key = key_for(run, place, direction);
 	message.event_type = forward ? defined->command : defined->compensation;
 	message.payload = command_payload(run);
 	message.headers = headers_for(run, place, direction);
-	message.idempotency_key = key_for(run, place, direction);
+	message.idempotency_key = key;
 	message.max_attempts = forward ? defined->max_attempts : 0;
 	enqueue_one(run, defined->queue, &message);
 	if (run->steps[place].has_deadline)
-		send_timeout(run, place, direction, message.idempotency_key);
+		send_timeout(run, place, direction, key);
 	return message.id;
 }
 

@@ -1,15 +1,18 @@
 // The messages of sagas: commands of steps, and timeouts.
 //
-// Guarantees: the idempotency key of a command is saga, step and direction, with the round behind it from the second
-// on, so no race, retry or restore sends it twice. Its headers are those of saga.start and those that name the step.
+// Guarantees: a command is a new message, and the step that names it commits with it, under the lock of the saga, so no
+// race or retry sends it twice. Its headers are those of saga.start and those that name the step; what has such headers
+// is a command only if the saga has sent it.
 #pragma once
 
 #include "saga/run.h"
 
 namespace outbox {
 
-// What a message is a command of, by its headers; a replay of a command is one too.
+// What a message is a command of, by its headers; a replay of a command is one too. Anybody who may enqueue can write
+// such headers: require_sent() says whether the saga has sent it.
 struct CommandOf {
+	core::Uuid id;
 	Jsonb *headers;
 	bool has_saga;
 	core::Uuid saga_id;
@@ -19,6 +22,8 @@ struct CommandOf {
 };
 // id: nullptr is NULL, and no message. P7007 if it is no command.
 CommandOf read_command_of(Call *call, const core::Uuid *id);
+// P7007 unless it is the command of the step at that place, or its last compensation, or a replay of one.
+void require_sent(Run *run, int place, const CommandOf *command);
 core::Direction direction_of(const text *name);
 // As casts of SQL: 22P02. False: NULL.
 bool uuid_in_text(const text *value, core::Uuid *id);

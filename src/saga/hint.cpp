@@ -86,6 +86,7 @@ bury(Call *call, const Hint *hint)
 	place = place_of_step(&run, command.step);
 	if (!core::is_waited_for(run.states[place], command.direction, command.round) || !is_dead(call, id))
 		return;
+	require_sent(&run, place, &command);
 	give_up_step(
 		&run, place, command.direction,
 		psprintf("step \"%s\" is a dead letter: %s", text_to_cstring(command.step), last_error_recorded(call, id)));
@@ -113,6 +114,7 @@ is_about_nothing(const ErrorData *error)
 	return error->sqlerrcode == ERRCODE_SAGA_NOT_FOUND ||
 		   error->sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE ||
 		   error->sqlerrcode == ERRCODE_INVALID_TEXT_REPRESENTATION ||
+		   error->sqlerrcode == ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE ||
 		   error->sqlerrcode == ERRCODE_NULL_VALUE_NOT_ALLOWED;
 }
 

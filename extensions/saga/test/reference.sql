@@ -565,6 +565,20 @@ BEGIN
 END
 $$;
 
+-- What says that it is the command of a step has to be it, or a replay of it.
+CREATE FUNCTION saga.refuse_unsent(outbox_id uuid, s saga.steps, direction text) RETURNS void LANGUAGE plpgsql STABLE AS $$
+BEGIN
+	IF NOT EXISTS (
+		WITH RECURSIVE replayed AS (
+			SELECT refuse_unsent.outbox_id AS id
+			UNION ALL
+			SELECT m.replay_of FROM replayed r JOIN outbox.messages m ON m.outbox_id = r.id WHERE m.replay_of IS NOT NULL)
+		SELECT FROM replayed WHERE id = CASE direction WHEN 'forward' THEN s.command_id ELSE s.compensation_id END) THEN
+		RAISE EXCEPTION 'SAGA_NOT_FOUND: message % is not a command of a saga', outbox_id USING ERRCODE = 'P7007';
+	END IF;
+END
+$$;
+
 CREATE FUNCTION saga.end_forward(was saga.instances, s saga.steps, to_status text, result jsonb, state_patch jsonb, error text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -634,6 +648,9 @@ BEGIN
 	s := saga.step_of(i, c.step);
 	late := c.direction = 'forward' AND s.answered_at IS NULL AND s.status <> 'sent';
 	-- A command that was given up has been taken from its worker. What the worker did is no less done.
+	IF saga.waits_for(s, c.direction, c.round) THEN
+		PERFORM saga.refuse_unsent(outbox_id, s, c.direction);
+	END IF;
 	IF NOT late OR EXISTS (SELECT FROM outbox.pending p WHERE p.outbox_id = succeed.outbox_id) THEN
 		PERFORM outbox.complete(outbox_id, lease_token, worker_id, 'DISPATCHED');
 	END IF;
@@ -658,6 +675,9 @@ BEGIN
 	i := saga.locked(c.saga_id);
 	s := saga.step_of(i, c.step);
 	late := c.direction = 'forward' AND s.answered_at IS NULL AND s.status <> 'sent';
+	IF saga.waits_for(s, c.direction, c.round) THEN
+		PERFORM saga.refuse_unsent(outbox_id, s, c.direction);
+	END IF;
 	IF NOT late OR EXISTS (SELECT FROM outbox.pending p WHERE p.outbox_id = fail.outbox_id) THEN
 		SELECT r.recorded INTO recorded FROM outbox.complete(outbox_id, lease_token, worker_id,
 			CASE WHEN retryable THEN 'RETRYABLE' ELSE 'FAILED' END::outbox.attempt_state, error_code => fail.error_code, error_message => fail.error_message) r;
@@ -785,6 +805,7 @@ BEGIN
 	s := saga.step_of(i, c.step);
 	IF s.status = (CASE c.direction WHEN 'forward' THEN 'sent' ELSE 'compensating' END) AND saga.waits_for(s, c.direction, c.round)
 		AND EXISTS (SELECT FROM outbox.dead d WHERE d.outbox_id = bury.outbox_id) THEN
+		PERFORM saga.refuse_unsent(outbox_id, s, c.direction);
 		SELECT concat_ws(': ', a.error_code, a.error_message) INTO cause FROM outbox.last_attempt(outbox_id) a;
 		PERFORM saga.answer(i, s, c.direction, 'unknown', NULL, '{}', format('step "%s" is a dead letter: %s', s.step, cause));
 	END IF;
@@ -803,7 +824,7 @@ BEGIN
 		ELSE
 			RAISE EXCEPTION 'unknown event_type "%"', message.event_type USING ERRCODE = 'P8000';
 	END CASE;
-EXCEPTION WHEN SQLSTATE 'P7007' OR object_not_in_prerequisite_state OR invalid_text_representation OR null_value_not_allowed THEN
+EXCEPTION WHEN SQLSTATE 'P7007' OR object_not_in_prerequisite_state OR invalid_text_representation OR numeric_value_out_of_range OR null_value_not_allowed THEN
 	RAISE EXCEPTION '%', sqlerrm USING ERRCODE = 'P8000';
 END
 $$;

@@ -290,9 +290,42 @@ SELECT * FROM t.handled;
 SELECT * FROM t.show(10);
 ROLLBACK;
 
+-- what the saga has not sent is no command of it, whatever its headers say, and no producer can take the place of a command
+CREATE FUNCTION t.forged(correlation integer, step text, direction text, round integer DEFAULT 1) RETURNS boolean LANGUAGE sql AS $$
+	SELECT (outbox.enqueue('forged', '{}', 'work', headers => jsonb_build_object('saga_id', t.of(correlation), 'step', step, 'direction', direction, 'round', round))).created
+$$;
+BEGIN;
+SELECT t.launch('order', 11);
+SELECT t.forged(11, 'reserve', 'forward');
+SELECT command FROM t.work();
+SELECT t.try($$SELECT t.ok('forged')$$);
+SELECT t.try($$SELECT t.bad('forged')$$);
+SELECT attempt_no FROM t.held('forged') h, outbox.cancel(h.outbox_id, 'by a person', true) attempt_no;
+SELECT * FROM t.handled;
+SELECT outbox.replay(h.outbox_id) IS NOT NULL AS replayed FROM t.held('forged') h;
+SELECT command FROM t.work();
+SELECT t.try($$SELECT t.ok('forged')$$);
+SELECT created FROM unnest('{work,saga_internal}'::text[]) q,
+	outbox.enqueue('forged', '{}', q, aggregate_id => t.of(11)::text, idempotency_key => t.of(11) || '/charge/forward');
+SELECT t.ok('reserve');
+SELECT command FROM t.work();
+SELECT m.event_type, m.idempotency_key FROM saga.steps s JOIN outbox.messages m ON m.outbox_id = s.command_id WHERE s.saga_id = t.of(11) AND s.step = 'charge';
+SELECT t.over(11);
+SELECT action, n FROM t.handled ORDER BY 1;
+SELECT t.forged(11, 'charge', 'compensate');
+SELECT command FROM t.work();
+SELECT t.try($$SELECT t.ok('forged')$$);
+-- of another round it changes nothing
+SELECT t.forged(11, 'charge', 'compensate', 2);
+SELECT command FROM t.work();
+SELECT t.ok('forged');
+SELECT * FROM t.show(11);
+ROLLBACK;
+
 -- what is neither
 SELECT created FROM outbox.enqueue('something', '{}', 'saga_internal'),
-	LATERAL (SELECT outbox.enqueue('outbox.dead_letter', '{}', 'saga_internal'), outbox.enqueue('saga.timeout', '{"saga_id": "x"}', 'saga_internal')) x;
+	LATERAL (SELECT outbox.enqueue('outbox.dead_letter', '{}', 'saga_internal'), outbox.enqueue('saga.timeout', '{"saga_id": "x"}', 'saga_internal'),
+		outbox.enqueue('saga.timeout', jsonb_build_object('saga_id', t.of(8), 'step', 'reserve', 'direction', 'forward', 'round', 99999999999), 'saga_internal')) x;
 SELECT * FROM t.handled;
 SELECT error_code, error_message FROM outbox.dead_letters WHERE queue = 'saga_internal' ORDER BY 1, 2;
 
