@@ -4,8 +4,10 @@
 
 #include "message/cancelling.h"
 #include "message/enqueueing.h"
+#include "server/args.h"
 #include "server/errors.h"
 #include "server/json.h"
+#include "server/settings.h"
 
 namespace outbox {
 
@@ -154,7 +156,8 @@ send_timeout(Run *run, int place, core::Direction direction, text *key)
 	message.headers = end_object(&none);
 	message.idempotency_key = key;
 	message.has_deliver_at = true;
-	message.deliver_at = run->steps[place].deadline;
+	// outbox.max_delay may have been lowered since saga.define: it comes too early then, and is tried again.
+	message.deliver_at = Min(run->steps[place].deadline, later_or_last(GetCurrentTimestamp(), max_delay_us()));
 	enqueue_one(run, cstring_to_text("saga_internal"), &message);
 }
 

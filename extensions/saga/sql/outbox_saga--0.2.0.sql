@@ -438,6 +438,9 @@ BEGIN
 	IF FOUND THEN
 		RAISE EXCEPTION 'a step has no %', bad USING ERRCODE = 'invalid_parameter_value';
 	END IF;
+	IF EXISTS (SELECT FROM jsonb_array_elements(steps) AS e WHERE e ->> 'compensation' = '') THEN
+		RAISE EXCEPTION 'compensation must not be empty' USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out if there is nothing to undo.';
+	END IF;
 	SELECT e ->> 'queue' INTO bad FROM jsonb_array_elements(steps) AS e WHERE NOT EXISTS (SELECT FROM outbox.queues q WHERE q.queue = e ->> 'queue') LIMIT 1;
 	IF FOUND THEN
 		RAISE EXCEPTION 'QUEUE_NOT_FOUND: queue "%" does not exist', bad USING ERRCODE = 'P7004';
@@ -470,6 +473,11 @@ BEGIN
 	IF EXISTS (SELECT FROM saga.definition_steps d WHERE d.saga_type = define.saga_type AND d.version = new_version
 			GROUP BY d.parallel_group HAVING d.parallel_group IS NOT NULL AND count(DISTINCT d.stage) > 1) THEN
 		RAISE EXCEPTION 'the steps of a parallel_group must stand side by side' USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	IF EXISTS (SELECT FROM saga.definition_steps d WHERE d.saga_type = define.saga_type AND d.version = new_version
+			AND extract(epoch FROM d.timeout) > extract(epoch FROM current_setting('outbox.max_delay')::interval)) THEN
+		RAISE EXCEPTION 'a timeout must not be longer than outbox.max_delay' USING ERRCODE = 'invalid_parameter_value',
+			DETAIL = format('outbox.max_delay is %s.', current_setting('outbox.max_delay'));
 	END IF;
 	FOR q IN SELECT * FROM outbox.queues o WHERE o.dead_letter_queue IS DISTINCT FROM 'saga_internal'
 		AND EXISTS (SELECT FROM saga.definition_steps d WHERE d.saga_type = define.saga_type AND d.version = new_version AND d.queue = o.queue) ORDER BY o.queue

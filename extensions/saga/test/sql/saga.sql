@@ -107,6 +107,7 @@ SELECT t.try(format('SELECT saga.define(%L, %s)', 'bad', s)) FROM (VALUES ('NULL
 	($$'[{"name": "a", "command": "c", "queue": "nowhere"}]'$$), ($$'[{"name": "a", "command": "c", "queue": "work"}, {"name": "a", "command": "d", "queue": "work"}]'$$),
 	($$'[{"name": "a", "command": "c", "queue": "work", "answer": "maybe"}]'$$), ($$'[{"name": "a", "command": "c", "queue": "work", "timeout": "-1 s"}]'$$),
 	($$'[{"name": "a", "command": "c", "queue": "work", "timeout": "soon"}]'$$), ($$'[{"name": "a", "command": "c", "queue": "work", "max_attempts": 0}]'$$),
+	($$'[{"name": "a", "command": "c", "queue": "work", "timeout": "11 years"}]'$$), ($$'[{"name": "a", "command": "c", "queue": "work", "compensation": ""}]'$$),
 	($$'[{"name": "a", "command": "c", "queue": "work"}]', 'none'$$),
 	($$'[{"name": "a", "command": "a", "queue": "work", "parallel_group": "g"}, {"name": "b", "command": "b", "queue": "work"}, {"name": "c", "command": "c", "queue": "work", "parallel_group": "g"}]'$$)) v(s);
 SELECT t.try($$SELECT saga.start('order', NULL)$$);
@@ -411,6 +412,14 @@ SELECT saga.define('again', '[{"name": "two", "command": "two", "queue": "work"}
 BEGIN;
 SELECT t.launch('again', 40);
 SELECT current_step FROM saga.load(t.of(40));
+ROLLBACK;
+-- a timeout that is longer than what a message may be delayed by now
+BEGIN;
+SET LOCAL outbox.max_delay = '1 min';
+SELECT t.launch('mail', 42);
+SELECT i.deadline > now() + interval '30 min' AS deadline, m.event_type, p.next_attempt_at < now() + interval '2 min' AS early
+FROM saga.instances i, outbox.messages m JOIN outbox.pending p USING (outbox_id)
+WHERE i.id = t.of(42) AND m.queue = 'saga_internal' AND m.aggregate_id = i.id::text;
 ROLLBACK;
 -- states that are stored apart
 SELECT string_agg(md5(n::text), '') AS long FROM generate_series(1, 1000) n \gset
