@@ -7,8 +7,8 @@ CREATE EXTENSION outbox_inbox;
 CREATE ROLE order_service LOGIN IN ROLE outbox_saga, inbox_consumer;
 CREATE ROLE participant LOGIN IN ROLE outbox_ingest, outbox_executor, inbox_consumer;
 
-SELECT outbox.create_queue('warehouse', dead_letter_queue => 'saga_internal');
-SELECT outbox.create_queue('payments', dead_letter_queue => 'saga_internal');
+SELECT outbox.create_queue('warehouse');
+SELECT outbox.create_queue('payments');
 SELECT saga.define('order', '[
 	{"name": "reserve", "command": "order.reserve", "queue": "warehouse", "compensation": "order.unreserve", "answer": "reply", "timeout": "1 h"},
 	{"name": "charge", "command": "order.charge", "queue": "payments", "compensation": "order.refund", "answer": "reply", "timeout": "1 h"},
