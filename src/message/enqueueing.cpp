@@ -320,11 +320,11 @@ write_notice(Call *call, const Queue *queue, Message *notice)
 
 	keyed.idempotency_key = notice->idempotency_key;
 	keyed.id = notice->id;
-	notice->created = remember_at_once(call, queue->name, &keyed);
-	if (notice->created)
-		write_created(call, queue, &notice, 1);
-	else
-		note_count(queue->name, Counter::duplicates);
+	// A message dies once, so it is a producer who has used the key.
+	if (!remember_at_once(call, queue->name, &keyed))
+		notice->idempotency_key = nullptr;
+	notice->created = true;
+	write_created(call, queue, &notice, 1);
 }
 
 } // namespace outbox

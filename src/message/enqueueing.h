@@ -14,8 +14,8 @@ void draw_ids(Message *messages, int count);
 // Writes messages that have their ids.
 void write_messages(Call *call, const Queue *queue, Message *messages, int count);
 
-// Writes the notice of a dead letter, unless its key is known. It has no partition_key, passes the validator by, and
-// waits for no transaction.
+// Writes the notice of a dead letter, without its key if that is known. It has no partition_key, passes the validator
+// by, and waits for no transaction.
 void write_notice(Call *call, const Queue *queue, Message *notice);
 
 } // namespace outbox
