@@ -122,6 +122,12 @@ is_late(const StepState &step, Direction direction) noexcept
 }
 
 bool
+would_be_forgotten(const StepState &step, Direction direction) noexcept
+{
+	return direction == Direction::forward && step.answered && step.status != StepStatus::succeeded;
+}
+
+bool
 is_waited_for(const StepState &step, Direction direction, int round) noexcept
 {
 	return step.status == (direction == Direction::forward ? StepStatus::sent : StepStatus::compensating) &&

@@ -69,6 +69,9 @@ enum class Outcome { succeeded, failed, unknown };
 bool is_awaited(const StepState &step, Direction direction, int round) noexcept;
 // Whether the saga has gone on without the answer to the command.
 bool is_late(const StepState &step, Direction direction) noexcept;
+// Whether the work that a success reports would stay, with nothing to undo it: the command was answered before, and the
+// step does not count as done.
+bool would_be_forgotten(const StepState &step, Direction direction) noexcept;
 // Whether the saga waits for the answer, so that it can be given up.
 bool is_waited_for(const StepState &step, Direction direction, int round) noexcept;
 

@@ -2,7 +2,7 @@
 //
 // Guarantees: the saga is locked before the message of its command, so that an answer and a timeout that gives up the
 // same command do not deadlock. The first answer to a command counts. What a worker did whose command was taken from
-// it is no less done: then the lease is not asked for.
+// it is no less done: then the lease is not asked for. No work commits that nothing would undo.
 
 #include "message/lease.h"
 #include "message/pending_row.h"
@@ -11,6 +11,7 @@
 #include "saga/verb.h"
 #include "server/args.h"
 #include "server/boundary.h"
+#include "server/errors.h"
 #include "server/json.h"
 
 namespace outbox {
@@ -55,6 +56,19 @@ settle_command(FunctionCallInfo fcinfo, Run *run, Report *report)
 	settle_try(run->call, &report->of_try, worker);
 }
 
+// The worker of a replay, or of a command that was answered by saga.reply.
+void
+refuse_forgotten(const Run *run, const Report *report)
+{
+	if (!core::would_be_forgotten(run->states[report->place], report->command.direction))
+		return;
+	ereport(ERROR, (errcode(ERRCODE_OUTBOX_LEASE_LOST),
+					errmsg("LEASE_LOST: step \"%s\" of saga %s was answered before",
+						   text_to_cstring(report->command.step), shown(run->was.id)),
+					errdetail("Nothing would undo what is done now."),
+					errhint("Roll back, and end the message with saga.fail.")));
+}
+
 Report
 report_arguments(FunctionCallInfo fcinfo)
 {
@@ -94,6 +108,7 @@ OUTBOX_FUNCTION(outbox_saga_succeed)
 	answer.direction = report.command.direction;
 	report.of_try.state = core::Record::dispatched;
 	settle_command(fcinfo, &run, &report);
+	refuse_forgotten(&run, &report);
 	if (report.awaited)
 		take_answer(&run, report.place, answer);
 	end_call(&call);

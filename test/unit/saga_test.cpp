@@ -142,6 +142,12 @@ TEST(Saga, OneAnswerCounts)
 	EXPECT_FALSE(is_late(step(Step::succeeded, 1, true, true), Direction::forward));
 	EXPECT_FALSE(is_late(step(Step::unknown), Direction::compensate));
 
+	EXPECT_TRUE(would_be_forgotten(step(Step::failed, 1, true, true), Direction::forward));
+	EXPECT_TRUE(would_be_forgotten(step(Step::compensated, 1, true, true, 1), Direction::forward));
+	EXPECT_FALSE(would_be_forgotten(step(Step::succeeded, 1, true, true), Direction::forward));
+	EXPECT_FALSE(would_be_forgotten(step(Step::compensated, 1, true, false, 1), Direction::forward));
+	EXPECT_FALSE(would_be_forgotten(step(Step::compensated, 1, true, true, 1), Direction::compensate));
+
 	EXPECT_TRUE(is_waited_for(step(Step::sent), Direction::forward, 1));
 	EXPECT_FALSE(is_waited_for(step(Step::unknown), Direction::forward, 1));
 	EXPECT_TRUE(is_waited_for(step(Step::compensating, 1, true, true, 1), Direction::compensate, 1));

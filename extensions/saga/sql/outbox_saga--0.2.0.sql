@@ -510,7 +510,7 @@ COMMENT ON FUNCTION saga.succeed(uuid, uuid, text, jsonb, jsonb) IS
 $$Completes the message of a command and advances its saga, in one transaction: the next commands are sent, or the saga ends.
 outbox_id, lease_token, worker_id: as outbox.claim gave them. result: kept for the step, and part of the payload of later commands. state_patch: an object whose keys are written over those of the saga's state.
 A command that was given up meanwhile is recorded as done, and compensated.
-Errors: P7002 the lease is lost, and another worker has the command or has answered it; P7007 the message is not a command of a saga, or that is gone; 22004, 22023. Locks: the saga's row, then the message's. Cost: outbox.complete, and for each command that it sends outbox.enqueue; three rows.$$;
+Errors: P7002 the lease is lost, and another worker has the command or has answered it, or the step was answered before and is not succeeded; P7007 the message is not a command of a saga, or that is gone; 22004, 22023. Locks: the saga's row, then the message's. Cost: outbox.complete, and for each command that it sends outbox.enqueue; three rows.$$;
 
 CREATE FUNCTION saga.fail(outbox_id uuid, lease_token uuid, worker_id text, error_code text, error_message text, retryable boolean DEFAULT false) RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_saga_fail';

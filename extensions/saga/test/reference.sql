@@ -662,6 +662,10 @@ BEGIN
 	IF NOT late OR EXISTS (SELECT FROM outbox.pending p WHERE p.outbox_id = succeed.outbox_id) THEN
 		PERFORM outbox.complete(outbox_id, lease_token, worker_id, 'DISPATCHED');
 	END IF;
+	IF c.direction = 'forward' AND s.answered_at IS NOT NULL AND s.status <> 'succeeded' THEN
+		RAISE EXCEPTION 'LEASE_LOST: step "%" of saga % was answered before', c.step, i.id
+			USING ERRCODE = 'P7002', DETAIL = 'Nothing would undo what is done now.', HINT = 'Roll back, and end the message with saga.fail.';
+	END IF;
 	IF saga.waits_for(s, c.direction, c.round) THEN
 		PERFORM saga.answer(i, s, c.direction, 'succeeded', result, state_patch, NULL);
 	END IF;

@@ -283,6 +283,23 @@ SELECT command FROM t.work();
 SELECT t.ok('unreserve');
 SELECT * FROM t.show(8);
 
+-- a replay of a command that was answered: nothing would undo what it does
+BEGIN;
+SELECT t.launch('order', 12);
+SELECT command FROM t.work();
+SELECT t.bad('reserve');
+SELECT outbox.replay(h.outbox_id) IS NOT NULL AS replayed FROM t.held('reserve') h;
+SELECT command FROM t.work();
+SELECT t.try($$SELECT t.ok('reserve')$$);
+SELECT t.bad('reserve');
+SELECT * FROM t.show(12);
+-- the same while its worker is at work
+SELECT t.launch('order', 13);
+SELECT command FROM t.work();
+SELECT saga.reply(t.of(13), 'reserve', false);
+SELECT t.try($$SELECT t.ok('reserve')$$);
+ROLLBACK;
+
 -- a timeout of a step that has none
 BEGIN;
 SELECT t.launch('order', 10);
