@@ -9,7 +9,8 @@
  * - nothing leaves completed or failed, and steps change their status only as core/saga.cpp lists it;
  * - each command is sent once: it is one of a step, a direction and a round;
  * - compensations are sent one at a time, and none while a later step has still to be undone;
- * - no worker claims a command that was given up.
+ * - no worker claims a command that was given up, unless it is replayed;
+ * - no work commits that nothing would undo.
  *
  * Shape: a call is two steps. The first locks the saga and reads it; the second is all that the transaction does, at its
  * commit. Instead of the second its transaction may be lost at any time: a crash, an error, a lease that has expired.
@@ -38,6 +39,9 @@
 #endif
 #ifndef ABORTS
 #define ABORTS 0
+#endif
+#ifndef REPLAYS
+#define REPLAYS 0	/* a command that is dead is replayed */
 #endif
 
 #ifdef PARALLEL
@@ -89,6 +93,7 @@ byte rounds[STEPS];
 byte message[COMMANDS];
 byte holder[COMMANDS];
 byte attempts[COMMANDS];
+bool is_replay[STEPS];
 #define IS_OPEN(c) (message[c] == PENDING || message[c] == LEASED)
 
 /* The messages of saga_internal */
@@ -107,7 +112,7 @@ bool refused[STEPS];
 byte reply[COMMANDS];
 bool is_told[COMMANDS];
 
-byte again = AGAIN, retries = RETRIES, aborts = ABORTS;
+byte again = AGAIN, retries = RETRIES, aborts = ABORTS, replays = REPLAYS;
 
 #if RETRIES > 0
 #define CHOOSE_COMMAND(is) \
@@ -230,7 +235,7 @@ inline count_attempt(which)
 #ifdef NOT_WITHDRAWN
 #define MAY_WITHDRAW(which) (IS_OPEN(which) && !IS_FORWARD(which))
 #else
-#define MAY_WITHDRAW(which) IS_OPEN(which)
+#define MAY_WITHDRAW(which) (IS_OPEN(which) && !(IS_FORWARD(which) && is_replay[STEP_OF(which)]))
 #endif
 
 inline withdraw(which)
@@ -458,7 +463,7 @@ inline do_work()
 	skip
 #else
 	if
-	:: outcome == YES && IS_FORWARD(c) -> assert(!ever_done[s]); done[s] = true; ever_done[s] = true
+	:: outcome == YES && IS_FORWARD(c) -> assert(!ever_done[s] || is_replay[s]); done[s] = true; ever_done[s] = true
 	:: outcome == YES && !IS_FORWARD(c) -> done[s] = false
 	:: else
 	fi
@@ -468,6 +473,11 @@ inline do_work()
 #define IS_LATE (IS_FORWARD(c) && !r_answered[s] && r_status[s] != SENT)
 #define NEEDS_LEASE (!IS_LATE || IS_OPEN(c))
 #define HAS_LEASE (message[c] == LEASED && holder[c] == me)
+#ifdef FORGOTTEN_WORK
+#define IS_REFUSED false
+#else
+#define IS_REFUSED (outcome == YES && IS_FORWARD(c) && r_answered[s] && r_status[s] != SUCCEEDED)
+#endif
 
 /* answer.cpp: settle_command(), outbox_saga_succeed, outbox_saga_fail */
 inline report()
@@ -502,7 +512,7 @@ end:
 	do
 	:: atomic {
 			CHOOSE_COMMAND(IS_CLAIMABLE);
-			assert(!IS_FORWARD(c) || status[STEP_OF(c)] == SENT);
+			assert(!IS_FORWARD(c) || status[STEP_OF(c)] == SENT || is_replay[STEP_OF(c)]);
 			message[c] = LEASED;
 			holder[c] = me;
 			mine = c;
@@ -526,7 +536,7 @@ end:
 		}
 		if
 		:: atomic {
-				!NEEDS_LEASE || HAS_LEASE ->
+				!NEEDS_LEASE || HAS_LEASE && !IS_REFUSED ->
 				report();
 				forget();
 				if
@@ -667,7 +677,7 @@ end:
 					if
 					:: !IS_STILL_WAITED_FOR
 					:: IS_STILL_WAITED_FOR && is_timer -> withdraw(c); give_up()
-					:: IS_STILL_WAITED_FOR && !is_timer -> assert(message[c] == DEAD); give_up()
+					:: IS_STILL_WAITED_FOR && !is_timer -> assert(message[c] == DEAD || is_replay[s]); give_up()
 					fi;
 					is_timer = false
 				}
@@ -678,7 +688,9 @@ end:
 	od
 }
 
-/* ---- start.cpp: outbox_saga_abort, outbox_saga_retry */
+#define IS_DEAD(which) (replays > 0 && IS_FORWARD(which) && message[which] == DEAD)
+
+/* ---- start.cpp: outbox_saga_abort, outbox_saga_retry; replay of a command */
 
 proctype operator()
 {
@@ -687,6 +699,13 @@ proctype operator()
 
 end:
 	do
+	:: atomic {
+			CHOOSE_COMMAND(IS_DEAD);
+			replays--;
+			is_replay[c] = true;
+			message[c] = PENDING;
+			c = 0
+		}
 	:: atomic { aborts > 0 && MAY_LOCK -> aborts--; begin_run() };
 		atomic {
 			d_step {
@@ -759,7 +778,7 @@ init
 #else
 		run repairer();
 #endif
-#if ABORTS + RETRIES > 0
+#if ABORTS + RETRIES + REPLAYS > 0
 		run operator()
 #endif
 	}
