@@ -156,7 +156,7 @@ send_timeout(Run *run, int place, core::Direction direction, text *key)
 	message.headers = end_object(&none);
 	message.idempotency_key = key;
 	message.has_deliver_at = true;
-	// outbox.max_delay may have been lowered since saga.define: it comes too early then, and is tried again.
+	// If outbox.max_delay is shorter, it comes too early, and is tried again.
 	message.deliver_at = Min(run->steps[place].deadline, later_or_last(GetCurrentTimestamp(), max_delay_us()));
 	enqueue_one(run, cstring_to_text("saga_internal"), &message);
 }

@@ -133,7 +133,7 @@ CREATE TABLE saga.definition_steps (
 	CONSTRAINT definition_steps_name UNIQUE (saga_type, version, name),
 	CONSTRAINT definition_steps_definition FOREIGN KEY (saga_type, version) REFERENCES saga.definitions,
 	CONSTRAINT definition_steps_answer CHECK (answer IN ('completion', 'reply')),
-	CONSTRAINT definition_steps_timeout CHECK (timeout > interval '0'),
+	CONSTRAINT definition_steps_timeout CHECK (timeout > interval '0' AND timeout <= interval '100 years'),
 	CONSTRAINT definition_steps_max_attempts CHECK (max_attempts > 0)
 );
 COMMENT ON TABLE saga.definition_steps IS 'The steps of each version of a saga.';
@@ -280,7 +280,7 @@ COMMENT ON CONSTRAINT definition_steps_pkey ON saga.definition_steps IS 'a step 
 COMMENT ON CONSTRAINT definition_steps_name ON saga.definition_steps IS 'a name once';
 COMMENT ON CONSTRAINT definition_steps_definition ON saga.definition_steps IS 'whose step it is';
 COMMENT ON CONSTRAINT definition_steps_answer ON saga.definition_steps IS 'how it is answered';
-COMMENT ON CONSTRAINT definition_steps_timeout ON saga.definition_steps IS 'a timeout is positive';
+COMMENT ON CONSTRAINT definition_steps_timeout ON saga.definition_steps IS 'a timeout is positive, and its deadline a time';
 COMMENT ON CONSTRAINT definition_steps_max_attempts ON saga.definition_steps IS 'at least one attempt';
 COMMENT ON CONSTRAINT instances_pkey ON saga.instances IS 'a saga once';
 COMMENT ON CONSTRAINT instances_status ON saga.instances IS 'the statuses';
@@ -474,11 +474,6 @@ BEGIN
 			GROUP BY d.parallel_group HAVING d.parallel_group IS NOT NULL AND count(DISTINCT d.stage) > 1) THEN
 		RAISE EXCEPTION 'the steps of a parallel_group must stand side by side' USING ERRCODE = 'invalid_parameter_value';
 	END IF;
-	IF EXISTS (SELECT FROM saga.definition_steps d WHERE d.saga_type = define.saga_type AND d.version = new_version
-			AND extract(epoch FROM d.timeout) > extract(epoch FROM current_setting('outbox.max_delay')::interval)) THEN
-		RAISE EXCEPTION 'a timeout must not be longer than outbox.max_delay' USING ERRCODE = 'invalid_parameter_value',
-			DETAIL = format('outbox.max_delay is %s.', current_setting('outbox.max_delay'));
-	END IF;
 	FOR q IN SELECT * FROM outbox.queues o WHERE o.dead_letter_queue IS DISTINCT FROM 'saga_internal'
 		AND EXISTS (SELECT FROM saga.definition_steps d WHERE d.saga_type = define.saga_type AND d.version = new_version AND d.queue = o.queue) ORDER BY o.queue
 	LOOP
@@ -494,7 +489,7 @@ EXCEPTION WHEN unique_violation THEN
 	RAISE EXCEPTION 'two steps have the same name' USING ERRCODE = 'invalid_parameter_value';
 WHEN check_violation THEN
 	RAISE EXCEPTION 'a step has a bad answer, timeout or max_attempts' USING ERRCODE = 'invalid_parameter_value',
-		HINT = 'answer is completion or reply; timeout and max_attempts are above zero.';
+		HINT = 'answer is completion or reply; timeout and max_attempts are above zero, timeout is at most 100 years.';
 END
 $$;
 COMMENT ON FUNCTION saga.define(text, jsonb, text) IS

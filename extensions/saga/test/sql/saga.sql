@@ -107,7 +107,7 @@ SELECT t.try(format('SELECT saga.define(%L, %s)', 'bad', s)) FROM (VALUES ('NULL
 	($$'[{"name": "a", "command": "c", "queue": "nowhere"}]'$$), ($$'[{"name": "a", "command": "c", "queue": "work"}, {"name": "a", "command": "d", "queue": "work"}]'$$),
 	($$'[{"name": "a", "command": "c", "queue": "work", "answer": "maybe"}]'$$), ($$'[{"name": "a", "command": "c", "queue": "work", "timeout": "-1 s"}]'$$),
 	($$'[{"name": "a", "command": "c", "queue": "work", "timeout": "soon"}]'$$), ($$'[{"name": "a", "command": "c", "queue": "work", "max_attempts": 0}]'$$),
-	($$'[{"name": "a", "command": "c", "queue": "work", "timeout": "11 years"}]'$$), ($$'[{"name": "a", "command": "c", "queue": "work", "compensation": ""}]'$$),
+	($$'[{"name": "a", "command": "c", "queue": "work", "timeout": "101 years"}]'$$), ($$'[{"name": "a", "command": "c", "queue": "work", "compensation": ""}]'$$),
 	($$'[{"name": "a", "command": "c", "queue": "work"}]', 'none'$$),
 	($$'[{"name": "a", "command": "a", "queue": "work", "parallel_group": "g"}, {"name": "b", "command": "b", "queue": "work"}, {"name": "c", "command": "c", "queue": "work", "parallel_group": "g"}]'$$)) v(s);
 SELECT t.try($$SELECT saga.start('order', NULL)$$);
