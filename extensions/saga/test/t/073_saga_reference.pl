@@ -17,8 +17,7 @@ use Test::More;
 my $seed = seed();
 my $steps = $ENV{OUTBOX_TEST_STEPS} // 600;
 my $mutants = $ENV{OUTBOX_TEST_MUTANTS} // 2;
-# The reference reads settings of the library, which no function in C has loaded there.
-my $node = new_node('main', conf => "synchronous_commit = off\nfsync = off\nsession_preload_libraries = outbox");
+my $node = new_node('main', conf => "synchronous_commit = off\nfsync = off");
 my $reference = slurp_file("$FindBin::RealBin/../reference.sql");
 
 # What must be noticed: a part of the reference, and what stands there instead.
