@@ -201,8 +201,8 @@ read_command_of(Call *call, const core::Uuid *id)
 	return command;
 }
 
-void
-require_sent(Run *run, int place, const CommandOf *command)
+bool
+is_sent(Run *run, int place, const CommandOf *command)
 {
 	const Step *step = &run->steps[place];
 	bool forward = command->direction == core::Direction::forward;
@@ -213,8 +213,16 @@ require_sent(Run *run, int place, const CommandOf *command)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!step_back_in_replays(run->call, &id))
-			raise_no_command(&command->id);
+			return false;
 	}
+	return true;
+}
+
+void
+require_sent(Run *run, int place, const CommandOf *command)
+{
+	if (!is_sent(run, place, command))
+		raise_no_command(&command->id);
 }
 
 core::Uuid

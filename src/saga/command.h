@@ -22,7 +22,9 @@ struct CommandOf {
 };
 // id: nullptr is NULL, and no message. P7007 if it is no command.
 CommandOf read_command_of(Call *call, const core::Uuid *id);
-// P7007 unless it is the command of the step at that place, or its last compensation, or a replay of one.
+// Whether it is the command of the step at that place, or its last compensation, or a replay of one.
+bool is_sent(Run *run, int place, const CommandOf *command);
+// P7007 unless it is.
 void require_sent(Run *run, int place, const CommandOf *command);
 core::Direction direction_of(const text *name);
 // As casts of SQL: 22P02. False: NULL.

@@ -17,7 +17,8 @@ namespace {
 
 struct Hint {
 	const char *event_type;
-	Jsonb *payload; // nullptr = none
+	Jsonb *payload;    // nullptr = none
+	bool names_a_step; // it was found: what fails then is not the fault of the message
 };
 
 text *
@@ -48,8 +49,22 @@ refuse_early(const Step *step)
 						DatumGetCString(DirectFunctionCall1(timestamptz_out, TimestampTzGetDatum(step->deadline))))));
 }
 
+// Locks the saga. Returns the place of its step.
+int
+find_step(Run *run, Call *call, Hint *hint, const core::Uuid *saga_id, const text *name)
+{
+	int place;
+
+	begin_run(run, call, saga_id);
+	run->refusal = ERRCODE_SAGA_BAD_HINT;
+	read_steps(run);
+	place = place_of_step(run, name);
+	hint->names_a_step = true;
+	return place;
+}
+
 void
-time_out(Call *call, const Hint *hint)
+time_out(Call *call, Hint *hint)
 {
 	core::Direction direction = direction_of(payload_text(hint, "direction"));
 	int round = round_in_text(payload_text(hint, "round"));
@@ -60,9 +75,7 @@ time_out(Call *call, const Hint *hint)
 	Run run;
 	int place;
 
-	begin_run(&run, call, has_saga ? &saga_id : nullptr);
-	read_steps(&run);
-	place = place_of_step(&run, payload_text(hint, "step"));
+	place = find_step(&run, call, hint, has_saga ? &saga_id : nullptr, payload_text(hint, "step"));
 	step = &run.steps[place];
 	if (!step->has_deadline || !core::is_waited_for(run.states[place], direction, round))
 		return;
@@ -73,7 +86,7 @@ time_out(Call *call, const Hint *hint)
 }
 
 void
-bury(Call *call, const Hint *hint)
+bury(Call *call, Hint *hint)
 {
 	core::Uuid id;
 	bool has_id = uuid_in_text(payload_text(hint, "outbox_id"), &id);
@@ -81,19 +94,17 @@ bury(Call *call, const Hint *hint)
 	Run run;
 	int place;
 
-	begin_run(&run, call, command.has_saga ? &command.saga_id : nullptr);
-	read_steps(&run);
-	place = place_of_step(&run, command.step);
-	if (!core::is_waited_for(run.states[place], command.direction, command.round) || !is_dead(call, id))
+	place = find_step(&run, call, hint, command.has_saga ? &command.saga_id : nullptr, command.step);
+	if (!core::is_waited_for(run.states[place], command.direction, command.round) || !is_dead(call, id) ||
+		!is_sent(&run, place, &command))
 		return;
-	require_sent(&run, place, &command);
 	give_up_step(
 		&run, place, command.direction,
 		psprintf("step \"%s\" is a dead letter: %s", text_to_cstring(command.step), last_error_recorded(call, id)));
 }
 
 void
-act_on_hint(const Hint *hint)
+act_on_hint(Hint *hint)
 {
 	Call call;
 
@@ -107,28 +118,29 @@ act_on_hint(const Hint *hint)
 	end_call(&call);
 }
 
-// It names no saga, or no step of it, and never will.
+// It names no saga, or nothing at all, and never will.
 bool
-is_about_nothing(const ErrorData *error)
+is_about_nothing(const Hint *hint, const ErrorData *error)
 {
-	return error->sqlerrcode == ERRCODE_SAGA_NOT_FOUND ||
-		   error->sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE ||
-		   error->sqlerrcode == ERRCODE_INVALID_TEXT_REPRESENTATION ||
+	if (hint->names_a_step)
+		return false;
+	return error->sqlerrcode == ERRCODE_SAGA_NOT_FOUND || error->sqlerrcode == ERRCODE_INVALID_TEXT_REPRESENTATION ||
 		   error->sqlerrcode == ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE ||
 		   error->sqlerrcode == ERRCODE_NULL_VALUE_NOT_ALLOWED;
 }
 
-Hint
+// In memory that an error leaves as it is.
+Hint *
 hint_argument(FunctionCallInfo fcinfo)
 {
 	HeapTupleHeader message = DatumGetHeapTupleHeader(required_datum(fcinfo, 0, "message"));
-	Hint hint = {};
+	Hint *hint = static_cast<Hint *>(palloc0(sizeof(Hint)));
 	bool isnull;
 	Datum value = GetAttributeByName(message, "event_type", &isnull);
 
-	hint.event_type = isnull ? "" : TextDatumGetCString(value);
+	hint->event_type = isnull ? "" : TextDatumGetCString(value);
 	value = GetAttributeByName(message, "payload", &isnull);
-	hint.payload = isnull ? nullptr : DatumGetJsonbP(value);
+	hint->payload = isnull ? nullptr : DatumGetJsonbP(value);
 	return hint;
 }
 
@@ -136,10 +148,10 @@ hint_argument(FunctionCallInfo fcinfo)
 
 OUTBOX_FUNCTION(outbox_saga_handle)
 {
-	Hint hint = hint_argument(fcinfo);
-	ErrorData *error = in_subtransaction([&] { act_on_hint(&hint); });
+	Hint *hint = hint_argument(fcinfo);
+	ErrorData *error = in_subtransaction([=] { act_on_hint(hint); });
 
-	if (error != nullptr && is_about_nothing(error))
+	if (error != nullptr && is_about_nothing(hint, error))
 		ereport(ERROR, (errcode(ERRCODE_SAGA_BAD_HINT), errmsg("%s", error->message)));
 	if (error != nullptr)
 		ReThrowError(error);

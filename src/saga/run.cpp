@@ -142,6 +142,7 @@ begin_run(Run *run, Call *call, const core::Uuid *saga_id)
 	run->call = call;
 	run->was = lock_instance(call, saga_id, &run->row);
 	run->becomes = run->was;
+	run->refusal = ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
 }
 
 namespace {
@@ -176,9 +177,8 @@ read_steps(Run *run)
 	Probe *probe;
 
 	if (run->was.definition_version == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("saga %s is not run by the orchestrator", shown(run->was.id)), errhint("Use saga.save.")));
+		ereport(ERROR, (errcode(run->refusal), errmsg("saga %s is not run by the orchestrator", shown(run->was.id)),
+						errhint("Use saga.save.")));
 	know_definition(run);
 	table = steps_table(run->call);
 	// The lock of the saga keeps others from them: of each there is one version.
@@ -197,9 +197,8 @@ place_of_step(const Run *run, const text *name)
 	for (int i = 0; name != nullptr && i < run->count; i++)
 		if (equal(run->steps[i].defined->name, name))
 			return i;
-	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					errmsg("saga %s has not begun a step \"%s\"", shown(run->was.id),
-						   name != nullptr ? text_to_cstring(name) : "<NULL>")));
+	ereport(ERROR, (errcode(run->refusal), errmsg("saga %s has not begun a step \"%s\"", shown(run->was.id),
+												  name != nullptr ? text_to_cstring(name) : "<NULL>")));
 }
 
 int

@@ -39,13 +39,14 @@ struct Run {
 	int count;
 	Jsonb *headers; // that saga.start was given, perhaps with those of a command; nullptr = not read yet
 	text *id_text;
+	int refusal; // SQLSTATE of: it is only stored, or has not begun a step
 };
 
 // Locks the saga. P7007 if there is none.
 void begin_run(Run *run, Call *call, const core::Uuid *saga_id);
 // One that is not stored yet, without steps.
 void begin_new_run(Run *run, Call *call, const Instance *saga);
-// 55000 if the saga is only stored.
+// 55000, or Run::refusal, if the saga is only stored.
 void read_steps(Run *run);
 // The place of a step; 55000 if it was not begun.
 int place_of_step(const Run *run, const text *name);

@@ -569,14 +569,16 @@ END
 $$;
 
 -- What says that it is the command of a step has to be it, or a replay of it.
+CREATE FUNCTION saga.is_sent(outbox_id uuid, s saga.steps, direction text) RETURNS boolean LANGUAGE sql STABLE AS $$
+	WITH RECURSIVE replayed AS (
+		SELECT is_sent.outbox_id AS id
+		UNION ALL
+		SELECT m.replay_of FROM replayed r JOIN outbox.messages m ON m.outbox_id = r.id WHERE m.replay_of IS NOT NULL)
+	SELECT EXISTS (SELECT FROM replayed WHERE id = CASE direction WHEN 'forward' THEN s.command_id ELSE s.compensation_id END)
+$$;
 CREATE FUNCTION saga.refuse_unsent(outbox_id uuid, s saga.steps, direction text) RETURNS void LANGUAGE plpgsql STABLE AS $$
 BEGIN
-	IF NOT EXISTS (
-		WITH RECURSIVE replayed AS (
-			SELECT refuse_unsent.outbox_id AS id
-			UNION ALL
-			SELECT m.replay_of FROM replayed r JOIN outbox.messages m ON m.outbox_id = r.id WHERE m.replay_of IS NOT NULL)
-		SELECT FROM replayed WHERE id = CASE direction WHEN 'forward' THEN s.command_id ELSE s.compensation_id END) THEN
+	IF NOT saga.is_sent(outbox_id, s, direction) THEN
 		RAISE EXCEPTION 'SAGA_NOT_FOUND: message % is not a command of a saga', outbox_id USING ERRCODE = 'P7007';
 	END IF;
 END
@@ -811,8 +813,7 @@ BEGIN
 	i := saga.locked(c.saga_id);
 	s := saga.step_of(i, c.step);
 	IF s.status = (CASE c.direction WHEN 'forward' THEN 'sent' ELSE 'compensating' END) AND saga.waits_for(s, c.direction, c.round)
-		AND EXISTS (SELECT FROM outbox.dead d WHERE d.outbox_id = bury.outbox_id) THEN
-		PERFORM saga.refuse_unsent(outbox_id, s, c.direction);
+		AND EXISTS (SELECT FROM outbox.dead d WHERE d.outbox_id = bury.outbox_id) AND saga.is_sent(outbox_id, s, c.direction) THEN
 		SELECT concat_ws(': ', a.error_code, a.error_message) INTO cause FROM outbox.last_attempt(outbox_id) a;
 		PERFORM saga.answer(i, s, c.direction, 'unknown', NULL, '{}', format('step "%s" is a dead letter: %s', s.step, cause));
 	END IF;

@@ -438,6 +438,21 @@ SELECT i.deadline > now() + interval '30 min' AS deadline, m.event_type, p.next_
 FROM saga.instances i, outbox.messages m JOIN outbox.pending p USING (outbox_id)
 WHERE i.id = t.of(42) AND m.queue = 'saga_internal' AND m.aggregate_id = i.id::text;
 ROLLBACK;
+-- an error that is not about the message is tried again, whatever its SQLSTATE
+BEGIN;
+SELECT t.launch('mail', 43);
+CREATE FUNCTION t.picky(payload jsonb, headers jsonb, routing_key text) RETURNS text LANGUAGE plpgsql AS $$BEGIN RETURN 'x'::integer::text; END$$;
+SELECT outbox.alter_queue('work', validator => 't.picky');
+SELECT t.over(43);
+SELECT action FROM t.handled WHERE action = 'handler failed';
+SELECT attempt_count FROM outbox.pending WHERE queue = 'saga_internal' AND partition_key = t.of(43)::text;
+SELECT outbox.alter_queue('work', validator => '');
+DROP INDEX saga.steps_uncompensated;
+SELECT t.over(43);
+SELECT action FROM t.handled WHERE action = 'handler failed';
+SELECT attempt_count FROM outbox.pending WHERE queue = 'saga_internal' AND partition_key = t.of(43)::text;
+SELECT error_code FROM outbox.attempts WHERE outbox_id = (SELECT outbox_id FROM outbox.pending WHERE queue = 'saga_internal' AND partition_key = t.of(43)::text) ORDER BY attempt_no;
+ROLLBACK;
 -- states that are stored apart
 SELECT string_agg(md5(n::text), '') AS long FROM generate_series(1, 1000) n \gset
 BEGIN;
