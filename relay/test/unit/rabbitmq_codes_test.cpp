@@ -6,17 +6,22 @@
 
 #if __has_include(<amqp.h>)
 
-#include <amqp.h>
-#include <amqp_framing.h>
+#include "sinks/rabbitmq_library.h"
 
 namespace {
 
 using namespace relay;
 
+#if __has_include(<rabbitmq-c/amqp.h>)
+constexpr char statuses[] = "/usr/include/rabbitmq-c/amqp.h", replies[] = "/usr/include/rabbitmq-c/framing.h";
+#else
+constexpr char statuses[] = "/usr/include/amqp.h", replies[] = "/usr/include/amqp_framing.h";
+#endif
+
 TEST(RabbitmqCodes, EveryStatusHasARow)
 {
 	Taxonomy table(rabbitmq::codes());
-	auto names = test::names_in("/usr/include/amqp.h", R"(^\s+(AMQP_STATUS_\w+) = -0x)");
+	auto names = test::names_in(statuses, R"(^\s+(AMQP_STATUS_\w+) = -0x)");
 	EXPECT_GT(names.size(), 25u);
 	for (const std::string &name : names)
 		EXPECT_TRUE(table.known(name)) << name;
@@ -25,8 +30,7 @@ TEST(RabbitmqCodes, EveryStatusHasARow)
 TEST(RabbitmqCodes, EveryReplyHasARow)
 {
 	Taxonomy table(rabbitmq::codes());
-	auto names =
-		test::names_in("/usr/include/amqp_framing.h", R"(^#define (AMQP_\w+) [2-5][0-9][0-9] +/\*\*< Constant:)");
+	auto names = test::names_in(replies, R"(^#define (AMQP_\w+) [2-5][0-9][0-9] +/\*\*< Constant:)");
 	names.erase("AMQP_FRAME_END");
 	EXPECT_EQ(names.size(), 19u);
 	for (const std::string &name : names)

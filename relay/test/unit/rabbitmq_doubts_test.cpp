@@ -6,7 +6,7 @@
 #include "message.h"
 #include "sinks/rabbitmq_doubts.h"
 
-#include <amqp_framing.h>
+#include "sinks/rabbitmq_library.h"
 
 namespace {
 
