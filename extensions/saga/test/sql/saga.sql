@@ -453,6 +453,31 @@ SELECT action FROM t.handled WHERE action = 'handler failed';
 SELECT attempt_count FROM outbox.pending WHERE queue = 'saga_internal' AND partition_key = t.of(43)::text;
 SELECT error_code FROM outbox.attempts WHERE outbox_id = (SELECT outbox_id FROM outbox.pending WHERE queue = 'saga_internal' AND partition_key = t.of(43)::text) ORDER BY attempt_no;
 ROLLBACK;
+-- a command that was completed without a word: a person answers
+BEGIN;
+SELECT t.launch('order', 44);
+SELECT command FROM t.work();
+SELECT recorded FROM t.held('reserve') h, outbox.complete(h.outbox_id, h.lease_token, 'w', 'DISPATCHED');
+SELECT t.try($$SELECT t.ok('reserve')$$);
+SELECT * FROM t.show(44);
+SELECT saga.reply(t.of(44), 'reserve', true);
+SELECT * FROM t.show(44);
+ROLLBACK;
+-- in a handler
+BEGIN;
+CREATE FUNCTION t.participant(message outbox.claimed) RETURNS void LANGUAGE sql AS $$
+	SELECT saga.reply((message.headers ->> 'saga_id')::uuid, message.headers ->> 'step', message.event_type <> 'last',
+		direction => message.headers ->> 'direction', round => (message.headers ->> 'round')::integer)
+$$;
+SELECT outbox.create_queue('inside', handler => 't.participant');
+SELECT saga.define('inside', '[{"name": "a", "command": "first", "queue": "inside", "compensation": "undo", "answer": "reply"},
+	{"name": "b", "command": "last", "queue": "inside", "answer": "reply"}]');
+SELECT t.launch('inside', 45);
+SELECT count(*) > 0 AS handled FROM outbox.maintain();
+SELECT count(*) > 0 AS handled FROM outbox.maintain();
+SELECT count(*) > 0 AS handled FROM outbox.maintain();
+SELECT * FROM t.show(45);
+ROLLBACK;
 -- states that are stored apart
 SELECT string_agg(md5(n::text), '') AS long FROM generate_series(1, 1000) n \gset
 BEGIN;
