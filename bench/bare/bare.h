@@ -1,5 +1,6 @@
 // What the bare loops of this folder share: each sends COUNT messages of 300 B as fast as its library does alone, waits
-// for all answers, and prints lines of a name and a value. Any error ends it with status 1.
+// for all answers, and prints lines of a name and a value. Any error ends it with status 1. To a broker or a server
+// headers are work: rabbitmq and http send those that the relay does.
 #pragma once
 
 #include <chrono>
@@ -9,6 +10,13 @@
 #include <sys/resource.h>
 
 inline const std::string body = "{\"note\": \"" + std::string(288, 'x') + "\"}";
+
+inline constexpr char event_id[] = "019acd3c-5d0b-7400-89d6-05bd99bca3f0";
+inline constexpr const char *headers[][2] = {{"message_id", event_id},
+											 {"outbox_id", event_id},
+											 {"event_type", "bench"},
+											 {"attempt", "1"},
+											 {"created_at", "2026-01-02T03:04:05.678901Z"}};
 
 [[noreturn]] inline void
 die(const char *what, const char *why)

@@ -16,13 +16,13 @@ swallow(char *, size_t size, size_t count, void *)
 }
 
 CURL *
-request(const char *url, curl_slist *headers)
+request(const char *url, curl_slist *list)
 {
 	CURL *easy = curl_easy_init();
 
 	curl_easy_setopt(easy, CURLOPT_URL, url);
 	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
-	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
+	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, list);
 	curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body.data());
 	curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, static_cast<long>(body.size()));
 	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, swallow);
@@ -48,14 +48,19 @@ main(int, char **arguments)
 {
 	const long count = atol(arguments[2]);
 	CURLM *multi = curl_multi_init();
-	curl_slist *headers = curl_slist_append(nullptr, "Content-Type: application/json");
+	curl_slist *list = curl_slist_append(nullptr, "Content-Type: application/json");
 	long sent = 0, done = 0;
 
-	headers = curl_slist_append(headers, "Expect:");
+	list = curl_slist_append(list, "Expect:");
+	for (const char *name : {"Idempotency-Key: ", "webhook-id: "})
+		list = curl_slist_append(list, (std::string(name) + event_id).c_str());
+	list = curl_slist_append(list, "webhook-timestamp: 1767323045");
+	for (const auto &[name, value] : headers)
+		list = curl_slist_append(list, (std::string(name) + ": " + value).c_str());
 	curl_multi_setopt(multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, static_cast<long>(connections));
 	const Measured measured(count);
 	for (; sent < connections && sent < count; sent++)
-		curl_multi_add_handle(multi, request(arguments[1], headers));
+		curl_multi_add_handle(multi, request(arguments[1], list));
 	while (done < count)
 	{
 		int running, left;

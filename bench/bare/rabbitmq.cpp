@@ -3,6 +3,7 @@
 //	rabbitmq PORT USER PASSWORD QUEUE COUNT
 #include "bare.h"
 
+#include <iterator>
 #include <set>
 
 #include <amqp.h>
@@ -55,10 +56,23 @@ main(int, char **arguments)
 	amqp_confirm_select(connection, 1);
 	must(amqp_get_rpc_reply(connection), "confirm.select");
 
+	amqp_table_entry_t entries[std::size(headers)]{};
+	for (size_t i = 0; i < std::size(headers); i++)
+	{
+		entries[i].key = amqp_cstring_bytes(headers[i][0]);
+		entries[i].value.kind = AMQP_FIELD_KIND_UTF8;
+		entries[i].value.value.bytes = amqp_cstring_bytes(headers[i][1]);
+	}
+
 	amqp_basic_properties_t properties{};
-	properties._flags = AMQP_BASIC_DELIVERY_MODE_FLAG | AMQP_BASIC_CONTENT_TYPE_FLAG;
+	properties._flags = AMQP_BASIC_DELIVERY_MODE_FLAG | AMQP_BASIC_CONTENT_TYPE_FLAG | AMQP_BASIC_HEADERS_FLAG |
+						AMQP_BASIC_MESSAGE_ID_FLAG | AMQP_BASIC_TYPE_FLAG | AMQP_BASIC_TIMESTAMP_FLAG;
 	properties.delivery_mode = 2;
 	properties.content_type = amqp_cstring_bytes("application/json");
+	properties.headers = {.num_entries = std::size(headers), .entries = entries};
+	properties.message_id = amqp_cstring_bytes(event_id);
+	properties.type = amqp_cstring_bytes("bench");
+	properties.timestamp = 1'767'323'045;
 
 	const Measured measured(static_cast<long>(count));
 	std::set<uint64_t> open; // not confirmed yet
