@@ -3,6 +3,7 @@
 #include "message/notice.h"
 
 #include "message/enqueueing.h"
+#include "server/json.h"
 
 namespace outbox {
 
@@ -19,15 +20,6 @@ struct Deceased {
 	Jsonb *headers;
 };
 
-text *
-copied(const Table *leaf, TupleTableSlot *row, int column)
-{
-	bool isnull;
-	Datum value = leaf->get(row, column, &isnull);
-
-	return isnull ? nullptr : DatumGetTextPCopy(value);
-}
-
 Deceased
 read_deceased(Call *call, const core::Uuid &id)
 {
@@ -42,74 +34,38 @@ read_deceased(Call *call, const core::Uuid &id)
 	if (next_settled(probe, ForwardScanDirection))
 	{
 		deceased.event_id = cstring_to_text(shown(to_uuid(leaf->get(probe->slot, event_id, &isnull))));
-		deceased.event_type = copied(leaf, probe->slot, event_type);
-		deceased.aggregate_type = copied(leaf, probe->slot, aggregate_type);
-		deceased.aggregate_id = copied(leaf, probe->slot, aggregate_id);
+		deceased.event_type = copied_text(leaf, probe->slot, event_type);
+		deceased.aggregate_type = copied_text(leaf, probe->slot, aggregate_type);
+		deceased.aggregate_id = copied_text(leaf, probe->slot, aggregate_id);
 		deceased.headers = DatumGetJsonbPCopy(leaf->get(probe->slot, headers, &isnull));
 	}
 	rest_probe(probe);
 	return deceased;
 }
 
-// ---- the payload
-
-void
-push(JsonbParseState **state, JsonbIteratorToken token, const text *value)
-{
-	JsonbValue pushed = {};
-
-	pushed.type = value != nullptr ? jbvString : jbvNull;
-	if (value != nullptr)
-	{
-		pushed.val.string.val = const_cast<char *>(VARDATA_ANY(value));
-		pushed.val.string.len = static_cast<int>(VARSIZE_ANY_EXHDR(value));
-	}
-	pushJsonbValue(state, token, &pushed);
-}
-
-void
-put(JsonbParseState **state, const char *name, const text *value)
-{
-	push(state, WJB_KEY, cstring_to_text(name));
-	push(state, WJB_VALUE, value);
-}
-
-void
-put(JsonbParseState **state, const char *name, int value)
-{
-	JsonbValue pushed = {};
-
-	pushed.type = jbvNumeric;
-	pushed.val.numeric = int64_to_numeric(value);
-	push(state, WJB_KEY, cstring_to_text(name));
-	pushJsonbValue(state, WJB_VALUE, &pushed);
-}
-
 Jsonb *
 payload_of(const Attempt *attempt, const Deceased &deceased)
 {
-	JsonbParseState *state = nullptr;
+	JsonObject payload = begin_object();
 
-	pushJsonbValue(&state, WJB_BEGIN_OBJECT, nullptr);
-	put(&state, "outbox_id", cstring_to_text(shown(attempt->outbox_id)));
-	put(&state, "queue", attempt->queue);
-	put(&state, "event_id", deceased.event_id);
-	put(&state, "event_type", deceased.event_type);
-	put(&state, "aggregate_type", deceased.aggregate_type);
-	put(&state, "aggregate_id", deceased.aggregate_id);
-	put(&state, "attempts", attempt->attempt_no);
-	put(&state, "error_code", cut_for_ledger(attempt->details.error_code));
-	put(&state, "error_message", cut_for_ledger(attempt->details.error_message));
-	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, nullptr));
+	put_field(&payload, "outbox_id", shown(attempt->outbox_id));
+	put_field(&payload, "queue", attempt->queue);
+	put_field(&payload, "event_id", deceased.event_id);
+	put_field(&payload, "event_type", deceased.event_type);
+	put_field(&payload, "aggregate_type", deceased.aggregate_type);
+	put_field(&payload, "aggregate_id", deceased.aggregate_id);
+	put_field(&payload, "attempts", attempt->attempt_no);
+	put_field(&payload, "error_code", cut_for_ledger(attempt->details.error_code));
+	put_field(&payload, "error_message", cut_for_ledger(attempt->details.error_message));
+	return end_object(&payload);
 }
 
 Jsonb *
 no_headers()
 {
-	JsonbParseState *state = nullptr;
+	JsonObject none = begin_object();
 
-	pushJsonbValue(&state, WJB_BEGIN_OBJECT, nullptr);
-	return JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, nullptr));
+	return end_object(&none);
 }
 
 Message

@@ -11,15 +11,6 @@ namespace outbox {
 
 namespace {
 
-text *
-optional_copy(Table *table, TupleTableSlot *slot, int column)
-{
-	bool isnull;
-	Datum value = table->get(slot, column, &isnull);
-
-	return isnull ? nullptr : DatumGetTextPCopy(value);
-}
-
 // A few bits of the digest of its name, before those of the keys.
 int64
 fair_base_of(const Queue *queue)
@@ -75,12 +66,12 @@ decode(Table *table, TupleTableSlot *slot)
 	queue->numbered = !says(queues_col::ordering, "none");
 	queue->fifo = says(queues_col::ordering, "fifo");
 	queue->blocks = says(queues_col::on_dead_head, "block");
-	queue->validator = optional_copy(table, slot, queues_col::validator);
-	queue->validator_owner = optional_copy(table, slot, queues_col::validator_owner);
-	queue->handler = optional_copy(table, slot, queues_col::handler);
-	queue->handler_owner = optional_copy(table, slot, queues_col::handler_owner);
+	queue->validator = copied_text(table, slot, queues_col::validator);
+	queue->validator_owner = copied_text(table, slot, queues_col::validator_owner);
+	queue->handler = copied_text(table, slot, queues_col::handler);
+	queue->handler_owner = copied_text(table, slot, queues_col::handler_owner);
 	queue->handler_timeout_us = us(queues_col::handler_timeout);
-	queue->dead_letter_queue = optional_copy(table, slot, queues_col::dead_letter_queue);
+	queue->dead_letter_queue = copied_text(table, slot, queues_col::dead_letter_queue);
 	queue->refuses_encoded =
 		VARSIZE_ANY_EXHDR(DatumGetPointer(table->get(slot, queues_col::payload_kind, &isnull))) > 3;
 	queue->paused = DatumGetBool(table->get(slot, queues_col::paused, &isnull)) || everything_is_held();

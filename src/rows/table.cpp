@@ -317,6 +317,15 @@ probe_id(Table *table, const core::Uuid &id)
 	return table->id_probe;
 }
 
+text *
+copied_text(const Table *table, TupleTableSlot *slot, int column)
+{
+	bool isnull;
+	Datum value = table->get(slot, column, &isnull);
+
+	return isnull ? nullptr : DatumGetTextPCopy(value);
+}
+
 TupleTableSlot *
 new_row(Table *table)
 {

@@ -72,6 +72,9 @@ find_in_latest_snapshot(Table *table, Relation index, ScanKey keys, int nkeys, T
 // A look-up by primary key, with a probe that the table keeps. Rest it afterwards.
 Probe *probe_id(Table *table, const core::Uuid &id);
 
+// A text of a row, in memory of its own; nullptr = NULL.
+text *copied_text(const Table *table, TupleTableSlot *slot, int column);
+
 // A new row, all NULL, for set() and insert_rows(). Columns that an older version of the database
 // does not have are left out.
 TupleTableSlot *new_row(Table *table);

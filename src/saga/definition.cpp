@@ -88,15 +88,6 @@ use_in(Call *call, Definition *definition)
 
 // ---- reading
 
-text *
-copied_text(const Table *table, TupleTableSlot *slot, int column)
-{
-	bool isnull;
-	Datum value = table->get(slot, column, &isnull);
-
-	return isnull ? nullptr : DatumGetTextPCopy(value);
-}
-
 int
 number_in(const Table *table, TupleTableSlot *slot, int column)
 {

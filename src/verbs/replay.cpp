@@ -45,11 +45,7 @@ read_message(Call *call, const core::Uuid &id, text **queue)
 	Probe *probe = probe_id(leaf, id);
 	bool isnull;
 	Datum value;
-	auto read_text = [&](int column) -> text * {
-		Datum text_value = leaf->get(probe->slot, column, &isnull);
-
-		return isnull ? nullptr : DatumGetTextPCopy(text_value);
-	};
+	auto read_text = [&](int column) { return copied_text(leaf, probe->slot, column); };
 
 	if (!next_settled(probe, ForwardScanDirection))
 		not_a_dead_letter(id, "The message itself is not there any more.");
