@@ -3,7 +3,7 @@
 # Proves: of any number of sessions that receive an event, one commits its effect, whatever rolls back, while partitions are
 # made, in batches and one by one, and no deadlock occurs; after the server was killed in the middle, what was received and
 # what was done agree, and a delivery of everything again does the rest once; a prepared receive survives a restart and is waited for; a
-# dump, and a standby that is promoted, remember every event; a partition in use is not dropped.
+# dump, pg_upgrade, and a standby that is promoted, remember every event; a partition in use is not dropped.
 use strict;
 use warnings;
 
@@ -197,6 +197,22 @@ is(sqlstate($standby, "SELECT $_"), '25006', "... and refuses $_")
 $node->stop;
 $standby->promote;
 works($standby, 'postgres', 'promoted');
+
+# ---------------------------------------------------------------- pg_upgrade
+
+my $new = new_node('upgraded', extension => 0);
+$new->stop;
+chdir($dumps) or die;
+command_ok(
+	[ 'pg_upgrade', '--no-sync', '-d', $node->data_dir, '-D', $new->data_dir, '-b', $node->config_data('--bindir'),
+		'-B', $new->config_data('--bindir'), '-s', $new->host, '-p', $node->port, '-P', $new->port ],
+	'pg_upgrade');
+$new->start;
+is($new->safe_psql('postgres', $facts), $dumped, '... keeps everything');
+works($new, 'postgres', 'upgraded');
+$new->stop;
+
+# ---------------------------------------------------------------- the extension goes
 
 $standby->safe_psql('postgres', q{SET client_min_messages = error; DROP EXTENSION outbox_inbox CASCADE});
 is($standby->safe_psql('postgres', q{SELECT count(*) FROM pg_class WHERE relname ~ '^(events|duplicates)_'}), '0', 'DROP EXTENSION CASCADE leaves nothing');
