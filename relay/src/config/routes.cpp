@@ -4,6 +4,7 @@
 #include "core/mapping.h"
 
 #include <algorithm>
+#include <climits>
 
 namespace relay {
 
@@ -149,6 +150,8 @@ read_route(Section &section, const std::map<std::string, SinkConfig> &sinks, std
 	if (!cloudevents && section.has("source"))
 		section.refuse("source", "is for CloudEvents, but body is not");
 	route.source = read_template(section, "source");
+	if (section.has("schema_version"))
+		route.schema_version = static_cast<int>(section.number("schema_version", 1, 1, INT_MAX));
 	read_headers(section, kind, route);
 	section.done();
 	return route;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 namespace relay {
 
@@ -80,6 +81,18 @@ header_of(const Message &message, std::string_view name)
 			if (member.name == name)
 				return json::plain(member.value);
 	return {};
+}
+
+std::optional<int>
+schema_version_of(const Message &message)
+{
+	const std::string text = header_of(message, "schema_version").value_or("1");
+	int version = 0;
+	const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), version);
+
+	if (problem != std::errc() || end != text.data() + text.size())
+		return {};
+	return version;
 }
 
 std::string

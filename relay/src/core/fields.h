@@ -18,6 +18,9 @@ Text field_of(const Message &message, std::string_view name);
 // A header of the message: a string as it is, another value as JSON; nothing if there is none.
 Text header_of(const Message &message, std::string_view name);
 
+// The header schema_version, 1 without it; nothing if it is no number.
+std::optional<int> schema_version_of(const Message &message);
+
 // 2030-01-31T12:00:00.000000Z
 std::string rfc3339(std::chrono::sys_time<std::chrono::microseconds> time);
 

@@ -32,6 +32,7 @@ struct Route {
 	Template source;                  // of CloudEvents; empty: outbox/QUEUE
 	Body body = Body::payload;
 	std::vector<std::pair<std::string, Template>> headers; // more of them; left out where it has no value
+	std::optional<int> schema_version;                     // the payload is lifted to it
 	bool debezium = false; // names of topic and headers as Debezium's outbox event router has them
 };
 

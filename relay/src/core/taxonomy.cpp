@@ -20,6 +20,9 @@ constexpr std::array codes = {
 		 "a header would replace one of the relay's own, or the protocol cannot carry its name or value"},
 	Code{"ILLEGAL_ATTRIBUTE", Fault::message,
 		 "CloudEvents allows no control characters in an attribute, and no empty type"},
+	Code{
+		"UPCAST_FAILED", Fault::moment,
+		"inbox.upcast could not lift the payload to the version that the route wants; its upcaster may come, or be mended"},
 	Code{"PAYLOAD_NOT_EXPRESSIBLE", Fault::message, "the sink or the mapping has no form for a payload of this kind"},
 };
 

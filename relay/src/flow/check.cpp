@@ -1,5 +1,6 @@
 #include "flow/check.h"
 
+#include "core/fields.h"
 #include "db/connection.h"
 #include "flow/claims.h"
 #include "flow/mailbox.h"
@@ -114,6 +115,8 @@ what_would_happen(const Config &config, const Sinks &sinks, Message claimed)
 		refuse(refusal->code, refusal->text);
 		return line;
 	}
+	if (route->schema_version && schema_version_of(message) < route->schema_version)
+		line["lifted_to"] = *route->schema_version; // the rest shows it as it is
 	line["topic"] = delivery.to.topic;
 	if (!delivery.to.exchange.empty())
 		line["exchange"] = delivery.to.exchange;

@@ -206,25 +206,38 @@ Source::accept(Claimed claimed)
 void
 Source::submit(InFlight &one)
 {
-	Parcel parcel = std::move(*one.parcel);
-	uint64_t number = parcel.number;
+	if (!must_be_lifted(one))
+		return hand_over(one);
+	one.phase = Phase::lifting;
+	unlifted.push_back(one.parcel->number);
+}
+
+void
+Source::hand_over(InFlight &one)
+{
+	if (!one.outlet)
+		return end_unsent(one, Verdict::refused,
+						  {.code = "NO_ROUTE_CONFIGURED", .text = "no route matches the message"});
+
+	one.phase = Phase::open;
+	open++;
+	one.outlet->submit(std::move(*one.parcel));
+	one.parcel.reset();
+	filled.add(one.outlet);
+}
+
+// As if it had been handed over, and this were the answer.
+void
+Source::end_unsent(InFlight &one, Verdict verdict, Answer answer)
+{
 	auto now = Clock::now();
+	Result result{
+		.number = one.parcel->number, .verdict = verdict, .answer = std::move(answer), .handed = now, .answered = now};
 
 	one.parcel.reset();
 	one.phase = Phase::open;
 	open++;
-	if (one.outlet)
-	{
-		one.outlet->submit(std::move(parcel));
-		filled.add(one.outlet);
-	}
-	else
-	{
-		Result result{.number = number, .verdict = Verdict::refused, .answer = {}, .handed = now, .answered = now};
-
-		result.answer = {.code = "NO_ROUTE_CONFIGURED", .text = "no route matches the message"};
-		on(std::move(result));
-	}
+	on(std::move(result));
 }
 
 // The first of a chain has ended. If it was accepted, the next one is handed over; else those behind it must not

@@ -331,6 +331,13 @@ Source::lose(uint64_t number)
 	one.lost = true;
 	if (one.phase == Phase::open && one.outlet)
 		one.outlet->withdraw(inbox, number);
+	if (one.phase == Phase::lifting)
+	{
+		const std::string chain = one.chain;
+
+		forget(number);
+		return chain_goes_on(chain, number, false);
+	}
 	if (one.phase != Phase::waiting)
 		return;
 

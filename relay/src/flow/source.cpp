@@ -86,6 +86,7 @@ Source::run()
 			appetite.notified();
 			observers.metrics.poll_wakeup(my_settings.name);
 		}
+		send_lifts();
 		send_releases();
 		// Two, so that the server does not wait for the relay.
 		while (work->outstanding() < 2 && !work->broken())
@@ -236,10 +237,13 @@ Source::lost_connection(Clock::time_point now)
 	// What was being released may be, or not.
 	releases.clear();
 	unreleased.clear();
+	unlifted.clear();
 	for (const auto &[number, message] : in_flight)
 	{
 		if (message.phase == Phase::releasing)
 			releases[0ms].push_back(number);
+		else if (message.phase == Phase::lifting)
+			unlifted.push_back(number);
 	}
 	pause = std::min<std::chrono::milliseconds>(pause == 0ms ? 100ms : pause * 2, 5000ms);
 	connect_at = now + pause;
@@ -324,7 +328,7 @@ Source::begin_stop(Clock::time_point until)
 	std::set<std::shared_ptr<Outlet>> outlets;
 	for (auto &[number, message] : in_flight)
 	{
-		if (message.phase == Phase::waiting)
+		if (message.phase == Phase::waiting || message.phase == Phase::lifting)
 			release(number, 0ms);
 		else if (message.phase == Phase::open && message.outlet)
 			outlets.insert(message.outlet);

@@ -8,8 +8,8 @@
 // and claims then.
 //
 // Shape: one thread with two connections, of which one listens and one works, and a mailbox for results. Nothing in it
-// waits but poll(). source.cpp has the loop and the connections, claiming.cpp what comes in, recording.cpp what goes
-// back.
+// waits but poll(). source.cpp has the loop and the connections, claiming.cpp what comes in, lifting.cpp
+// what is done to older payloads, recording.cpp what goes back.
 #pragma once
 
 #include "db/connection.h"
@@ -40,6 +40,7 @@ public:
 private:
 	enum class Phase {
 		waiting, // for those before it in its chain
+		lifting, // to the version of the payload that its route wants
 		open,    // in the hands of an outlet
 		reporting,
 		releasing,
@@ -83,8 +84,18 @@ private:
 	void claim_refused(const ClaimPlan &plan, const Rows &rows);
 	void accept(Claimed claimed);
 	void submit(InFlight &message);
+	void hand_over(InFlight &message);
+	void end_unsent(InFlight &message, Verdict verdict, Answer answer);
 	void chain_goes_on(const std::string &chain, uint64_t number, bool accepted);
 	[[nodiscard]] bool kept_in_order(const Message &message) const;
+
+	// lifting.cpp
+	[[nodiscard]] bool must_be_lifted(const InFlight &message) const;
+	void send_lifts();
+	void send_lift(std::vector<uint64_t> numbers);
+	void lifted(const std::vector<uint64_t> &numbers, const Rows &rows);
+	void lift_failed(uint64_t number, const Rows &rows);
+	InFlight *being_lifted(uint64_t number);
 
 	// recording.cpp
 	void on(Result result);
@@ -135,6 +146,7 @@ private:
 	std::set<std::string> readable;                                      // of queues and status, what the role may read
 	std::map<std::string, std::string> orderings;                        // of the queues, if the role may read them
 	std::map<std::chrono::milliseconds, std::vector<uint64_t>> releases; // by delay
+	std::vector<uint64_t> unlifted;                                      // whose turn has come
 	std::vector<uint64_t> unreleased;                                    // at the next tick
 	size_t open = 0;                                                     // in the hands of outlets
 	size_t asked = 0;                                                    // by claims under way

@@ -261,6 +261,7 @@ TEST(Config, WrongRoutes)
 	EXPECT_PRED2(contains, route("sink = \"event\""), "did you mean \"events\"?");
 	EXPECT_PRED2(contains, route("topic = \"{evnt_type}\""), "line 6: \"route.1.topic\" is wrong");
 	EXPECT_PRED2(contains, route("topic = \"\""), "is empty");
+	EXPECT_PRED2(contains, route("schema_version = 0"), "schema_version");
 	EXPECT_PRED2(contains, route("subject = \"x\""), "not for a sink of type kafka");
 	EXPECT_PRED2(contains, route("exchange = \"x\""), "not for a sink of type kafka");
 	EXPECT_PRED2(contains, route("method = \"x\""), "not for a sink of type kafka");
