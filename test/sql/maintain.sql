@@ -93,7 +93,7 @@ CREATE FUNCTION t.covers(at timestamptz) RETURNS boolean LANGUAGE sql AS $$
 $$;
 SET outbox.partition_interval = '3650 days';
 SELECT action, count(*) FROM outbox.maintain() WHERE object ~ 'messages' GROUP BY 1 ORDER BY 1;
-SELECT t.covers(now()) AS now, t.covers(now() + interval '1 day') AS tomorrow, t.covers(now() + interval '8000 days') AS late;
+SELECT t.covers(now()) AS now, t.covers(now() + interval '7 days') AS next_week, t.covers(now() + interval '8000 days') AS late;
 SELECT action, count(*) FROM outbox.maintain() WHERE object ~ 'messages' GROUP BY 1 ORDER BY 1;
 RESET outbox.partition_interval;
 
@@ -128,8 +128,9 @@ COMMIT PREPARED 'outbox maintain';
 SELECT action FROM outbox.maintain() WHERE action = 'partition made';
 SELECT count(*) FILTER (WHERE tableoid = 'outbox.messages_default'::regclass) AS in_default, count(*) AS messages FROM outbox.messages;
 -- A CHECK of a time that is wanted no more gives way to another one, and none is copied.
+-- (Tomorrow is in the week that DEFAULT keeps, but on Sundays.)
 SET outbox.partition_interval = '1 day';
-SELECT action FROM outbox.maintain() WHERE object ~ 'messages' AND action <> 'partition not needed';
+SELECT action FROM outbox.maintain() WHERE object ~ 'messages' AND action NOT IN ('partition not needed', 'partition left for later');
 SELECT * FROM exclusions;
 SET outbox.partition_interval = '3650 days';
 SELECT action FROM outbox.maintain() WHERE object ~ 'messages' AND action <> 'partition not needed';
