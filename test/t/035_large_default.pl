@@ -88,7 +88,9 @@ SKIP:
 	my $day = 24 * 60 * 60;
 
 	# After the first step, which excludes a week that begins in at most seven days, and after the second.
-	foreach my $case (map { my $after = $_; map { [ $after, $_ ] } 8, 30, -8 } 1, 2)
+	# To a Wednesday: on a Sunday the next week may begin meanwhile. Back by one week: the next one is that which DEFAULT keeps.
+	my $monday = -(((gmtime)[6] + 6) % 7);
+	foreach my $case (map { my $after = $_; map { [ $after, $monday + 2 + 7 * $_ ] } 2, 5, -1 } 1, 2)
 	{
 		my ($after, $days) = @$case;
 		my $name = "the clock steps by $days days after step $after";
