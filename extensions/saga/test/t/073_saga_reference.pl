@@ -37,6 +37,8 @@ my $helpers = q{
 	SET client_min_messages = warning;
 	SELECT outbox.create_queue('work', max_attempts => 2, lease => '1 day', backoff_base => '1 us', backoff_jitter => 0, repair_delay => '0');
 	SELECT outbox.create_queue('line', lease => '1 day', backoff_base => '1 us', backoff_jitter => 0, repair_delay => '0', ordering => 'fifo', on_dead_head => 'continue');
+	-- What failed is tried again by the next d.handle(), not because time has passed.
+	SELECT outbox.alter_queue('saga_internal', backoff_base => '1 h', backoff_cap => '1 h', backoff_jitter => 0);
 	CREATE SCHEMA d;
 	CREATE TABLE d.held (n serial, command text, outbox_id uuid, lease_token uuid);
 	CREATE TABLE d.shown (line text);
@@ -131,13 +133,19 @@ my $helpers = q{
 	CREATE FUNCTION d.start(saga_type text, n int, state jsonb, key text, headers jsonb) RETURNS text LANGUAGE sql AS $$
 		SELECT d.number(saga.start(saga_type, CASE WHEN n > 0 THEN d.uuid(n) END, state, key, headers))::text
 	$$;
+	-- One after the other, in the same order in both.
+	CREATE FUNCTION d.due(n int) RETURNS void LANGUAGE sql AS $$
+		UPDATE outbox.pending p SET next_attempt_at = now() - interval '1 s' + m.place * interval '1 us'
+		FROM (SELECT outbox_id, aggregate_id, row_number() OVER (ORDER BY d.plain(idempotency_key) COLLATE "C", outbox_id) AS place FROM outbox.messages
+			WHERE queue = 'saga_internal') m
+		WHERE m.outbox_id = p.outbox_id AND (p.attempt_count > 0 OR m.aggregate_id = d.saga(n)::text)
+	$$;
 	CREATE FUNCTION d.over(n int) RETURNS void LANGUAGE sql AS $$
 		UPDATE saga.steps SET deadline = now() - interval '1 s' WHERE saga_id = d.saga(n) AND deadline IS NOT NULL;
-		UPDATE outbox.pending p SET next_attempt_at = now() - interval '1 s' + m.place * interval '1 us'
-		FROM (SELECT outbox_id, row_number() OVER (ORDER BY d.plain(idempotency_key) COLLATE "C", outbox_id) AS place FROM outbox.messages
-			WHERE queue = 'saga_internal' AND aggregate_id = d.saga(n)::text) m WHERE m.outbox_id = p.outbox_id
+		SELECT d.due(n)
 	$$;
 	CREATE FUNCTION d.handle() RETURNS text LANGUAGE sql AS $$
+		SELECT d.due(NULL);
 		SELECT string_agg(row(m.action, m.n)::text, ', ' ORDER BY m.action) FROM outbox.maintain() m(action, object, n) WHERE object = 'saga_internal'
 	$$;
 	CREATE FUNCTION d.told() RETURNS text LANGUAGE sql AS $$
