@@ -26,7 +26,7 @@ schema_version = 3
 
 $do->(q{
 	SELECT outbox.alter_queue('default', backoff_base => '1 ms', backoff_cap => '1 ms', max_attempts => 2);
-	SELECT outbox.create_queue('ordered', ordering => 'fifo', backoff_base => '1 ms', backoff_cap => '1 ms');
+	SELECT outbox.create_queue('ordered', ordering => 'fifo', max_attempts => NULL, backoff_base => '1 ms', backoff_cap => '1 ms');
 	CREATE FUNCTION second(payload jsonb, headers jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT payload || '{"second": 1}' $$;
 	CREATE FUNCTION third(payload jsonb, headers jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 	BEGIN
