@@ -11,6 +11,8 @@ use PostgreSQL::Test::Cluster;
 use RelayTest;
 use Test::More;
 
+plan skip_all => 'a sanitizer keeps what was freed' if ($ENV{OUTBOX_RELAY} // '') =~ m{/build-[^/]+/outbox-relay$};
+
 my $node = new_node('main', preload => 1, conf => "outbox.notify_gather = '1ms'\nsynchronous_commit = off\nfsync = off\nmax_wal_size = '4GB'");
 my $receiver = start_receiver();
 my $closed = free_port();
