@@ -1,165 +1,12 @@
 -- Sagas as a specification: the orchestrator in PL/pgSQL, which src/saga replaced, written for reading, not for speed.
--- The test 073_saga_reference.pl installs it in a database without the extension outbox_saga, and sends both the
--- same calls. It is no part of the extension, and has no rights, views and comments.
+-- The test 073_saga_reference.pl puts it in the place of the extension's functions in a second database, and sends both
+-- the same calls. The tables, and what is SQL there too, such as saga.define, are the extension's.
 --
 -- A function takes the row as it was and as it shall be; saga.put alone writes it.
 
-CREATE SCHEMA saga;
-
----------------------------------------------------------------- tables
-
-CREATE TABLE saga.transitions (
-	subject text COLLATE "C" NOT NULL,
-	from_status text COLLATE "C" NOT NULL,
-	to_status text COLLATE "C" NOT NULL,
-	meaning text NOT NULL,
-	CONSTRAINT transitions_pkey PRIMARY KEY (subject, from_status, to_status),
-	CONSTRAINT transitions_subject CHECK (subject IN ('saga', 'step'))
-);
-INSERT INTO saga.transitions (subject, from_status, to_status, meaning) VALUES
-	('saga', 'absent', 'started', 'create'),
-	('saga', 'absent', 'running', 'start: the first commands are sent'),
-	('saga', 'started', 'running', 'save'),
-	('saga', 'started', 'failed', 'save'),
-	('saga', 'running', 'running', 'save; a step succeeded'),
-	('saga', 'running', 'compensating', 'save; a step failed or was given up; abort'),
-	('saga', 'running', 'completed', 'save; all steps succeeded'),
-	('saga', 'compensating', 'compensating', 'save; a step was compensated, or could not be'),
-	('saga', 'compensating', 'failed', 'save; nothing is left to compensate'),
-	('step', 'absent', 'sent', 'its command is sent'),
-	('step', 'sent', 'succeeded', 'answer'),
-	('step', 'sent', 'failed', 'answer'),
-	('step', 'sent', 'unknown', 'given up: timeout, dead letter, ceiling, abort, failure of a parallel step'),
-	('step', 'unknown', 'succeeded', 'late answer'),
-	('step', 'unknown', 'failed', 'late answer'),
-	('step', 'unknown', 'compensating', 'its compensation is sent'),
-	('step', 'succeeded', 'compensating', 'its compensation is sent'),
-	('step', 'compensating', 'compensated', 'answer'),
-	('step', 'compensating', 'uncompensated', 'its compensation gave up'),
-	('step', 'compensating', 'succeeded', 'late answer: it is compensated again'),
-	('step', 'compensated', 'succeeded', 'late answer: it is compensated again'),
-	('step', 'uncompensated', 'succeeded', 'late answer: it is compensated again'),
-	('step', 'uncompensated', 'compensated', 'late answer of the compensation'),
-	('step', 'uncompensated', 'unknown', 'retry');
-
-CREATE TABLE saga.definitions (
-	saga_type text COLLATE "C" NOT NULL,
-	version integer NOT NULL,
-	audit text COLLATE "C" NOT NULL,
-	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-	created_by text NOT NULL DEFAULT session_user,
-	CONSTRAINT definitions_pkey PRIMARY KEY (saga_type, version),
-	CONSTRAINT definitions_audit CHECK (audit IN ('full', 'diff'))
-);
-
-CREATE TABLE saga.definition_steps (
-	saga_type text COLLATE "C" NOT NULL,
-	version integer NOT NULL,
-	step_no integer NOT NULL,
-	stage integer NOT NULL,
-	name text COLLATE "C" NOT NULL,
-	command text NOT NULL,
-	queue text COLLATE "C" NOT NULL,
-	compensation text,
-	timeout interval,
-	answer text COLLATE "C" NOT NULL,
-	max_attempts integer,
-	parallel_group text COLLATE "C",
-	CONSTRAINT definition_steps_pkey PRIMARY KEY (saga_type, version, step_no),
-	CONSTRAINT definition_steps_name UNIQUE (saga_type, version, name),
-	CONSTRAINT definition_steps_definition FOREIGN KEY (saga_type, version) REFERENCES saga.definitions,
-	CONSTRAINT definition_steps_answer CHECK (answer IN ('completion', 'reply')),
-	CONSTRAINT definition_steps_timeout CHECK (timeout > interval '0' AND timeout <= interval '100 years'),
-	CONSTRAINT definition_steps_max_attempts CHECK (max_attempts > 0)
-);
-
-CREATE TABLE saga.instances (
-	id uuid NOT NULL,
-	saga_type text COLLATE "C" NOT NULL,
-	correlation_id uuid,
-	state jsonb NOT NULL,
-	status text COLLATE "C" NOT NULL,
-	current_step text COLLATE "C",
-	version bigint NOT NULL,
-	last_error text,
-	retry_count integer NOT NULL DEFAULT 0,
-	deadline timestamptz,
-	definition_version integer,
-	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-	updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-	completed_at timestamptz,
-	CONSTRAINT instances_pkey PRIMARY KEY (id),
-	CONSTRAINT instances_status CHECK (status IN ('started', 'running', 'compensating', 'completed', 'failed')),
-	CONSTRAINT instances_end CHECK ((completed_at IS NOT NULL) = (status IN ('completed', 'failed')))
-) WITH (fillfactor = 80);
-CREATE INDEX instances_open_type ON saga.instances (saga_type, status) WHERE status IN ('started', 'running', 'compensating');
-CREATE INDEX instances_correlation ON saga.instances (correlation_id) WHERE correlation_id IS NOT NULL;
-CREATE INDEX instances_open_updated ON saga.instances (updated_at) WHERE status IN ('started', 'running', 'compensating');
-
-CREATE TABLE saga.runs (
-	saga_id uuid NOT NULL,
-	saga_type text COLLATE "C" NOT NULL,
-	idempotency_key text COLLATE "C",
-	headers jsonb NOT NULL,
-	CONSTRAINT runs_pkey PRIMARY KEY (saga_id)
-);
-CREATE UNIQUE INDEX runs_key ON saga.runs (saga_type, idempotency_key) WHERE idempotency_key IS NOT NULL;
-
-CREATE TABLE saga.steps (
-	saga_id uuid NOT NULL,
-	step_no integer NOT NULL,
-	step text COLLATE "C" NOT NULL,
-	status text COLLATE "C" NOT NULL,
-	command_id uuid NOT NULL,
-	compensation_id uuid,
-	rounds integer NOT NULL DEFAULT 0,
-	result jsonb,
-	error text,
-	deadline timestamptz,
-	sent_at timestamptz NOT NULL,
-	answered_at timestamptz,
-	compensated_at timestamptz,
-	CONSTRAINT steps_pkey PRIMARY KEY (saga_id, step_no),
-	CONSTRAINT steps_status CHECK (status IN ('sent', 'succeeded', 'failed', 'unknown', 'compensating', 'compensated', 'uncompensated'))
-) WITH (fillfactor = 80);
-CREATE INDEX steps_uncompensated ON saga.steps (saga_id) WHERE status = 'uncompensated';
-
-CREATE TABLE saga.audit_log (
-	saga_id uuid NOT NULL,
-	version bigint NOT NULL,
-	saga_type text COLLATE "C" NOT NULL,
-	event_type text COLLATE "C" NOT NULL,
-	step text COLLATE "C",
-	old_status text COLLATE "C",
-	new_status text COLLATE "C" NOT NULL,
-	old_state jsonb,
-	new_state jsonb,
-	user_id text NOT NULL DEFAULT session_user,
-	trace_id text,
-	at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-	metadata jsonb NOT NULL DEFAULT '{}',
-	CONSTRAINT audit_log_pkey PRIMARY KEY (saga_id, version),
-	CONSTRAINT audit_log_event_type CHECK (event_type IN ('created', 'state_changed', 'step_executed', 'compensated', 'compensation_failed', 'failed', 'completed'))
-);
-CREATE INDEX audit_log_user ON saga.audit_log (user_id, at);
-
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON saga.audit_log FOR EACH ROW EXECUTE FUNCTION outbox.append_only();
-CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON saga.audit_log FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only();
-ALTER TABLE saga.audit_log ENABLE ALWAYS TRIGGER append_only, ENABLE ALWAYS TRIGGER append_only_truncate;
-
 ---------------------------------------------------------------- what all functions use
 
-CREATE FUNCTION saga.refuse_null(VARIADIC name_value text[]) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
-BEGIN
-	FOR n IN 1 .. array_length(name_value, 1) BY 2 LOOP
-		IF name_value[n + 1] IS NULL THEN
-			RAISE EXCEPTION '% must not be null', name_value[n] USING ERRCODE = 'null_value_not_allowed';
-		END IF;
-	END LOOP;
-END
-$$;
-
-CREATE FUNCTION saga.check_object(name text, value jsonb) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION saga.check_object(name text, value jsonb) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
 	IF value IS NULL THEN
 		RAISE EXCEPTION '% must not be null', name USING ERRCODE = 'null_value_not_allowed';
@@ -169,7 +16,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.check_transition(subject text, from_status text, to_status text, what text) RETURNS void LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION saga.check_transition(subject text, from_status text, to_status text, what text) RETURNS void LANGUAGE plpgsql STABLE AS $$
 BEGIN
 	IF NOT EXISTS (SELECT FROM saga.transitions t WHERE t.subject = check_transition.subject
 			AND t.from_status = check_transition.from_status AND t.to_status = check_transition.to_status) THEN
@@ -179,7 +26,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.locked(saga_id uuid) RETURNS saga.instances LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION saga.locked(saga_id uuid) RETURNS saga.instances LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
 	i saga.instances;
 BEGIN
@@ -191,13 +38,13 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.changed_keys(old_state jsonb, new_state jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION saga.changed_keys(old_state jsonb, new_state jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
 	SELECT coalesce(pg_catalog.jsonb_object_agg(key, n.value), '{}')
 	FROM pg_catalog.jsonb_each(old_state) o FULL JOIN pg_catalog.jsonb_each(new_state) n USING (key)
 	WHERE o.value IS DISTINCT FROM n.value
 $$;
 
-CREATE FUNCTION saga.note(was saga.instances, becomes saga.instances, event_type text, step text, metadata jsonb) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION saga.note(was saga.instances, becomes saga.instances, event_type text, step text, metadata jsonb) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
 	INSERT INTO saga.audit_log (saga_id, version, saga_type, event_type, step, old_status, new_status, old_state, new_state, trace_id, at, metadata)
 	SELECT becomes.id, becomes.version, becomes.saga_type, note.event_type, note.step, was.status, becomes.status,
@@ -207,7 +54,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.make(becomes saga.instances) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION saga.make(becomes saga.instances) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
 	PERFORM saga.check_transition('saga', 'absent', becomes.status, format('saga %s', becomes.id));
 	becomes.version := 1;
@@ -219,7 +66,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.put(was saga.instances, becomes saga.instances, event_type text, step text DEFAULT NULL, metadata jsonb DEFAULT '{}') RETURNS saga.instances
+CREATE OR REPLACE FUNCTION saga.put(was saga.instances, becomes saga.instances, event_type text, step text DEFAULT NULL, metadata jsonb DEFAULT '{}') RETURNS saga.instances
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
 	between saga.instances;
@@ -247,7 +94,7 @@ $$;
 
 ---------------------------------------------------------------- storage
 
-CREATE FUNCTION saga.create(saga_type text, correlation_id uuid, state jsonb DEFAULT '{}', saga_id uuid DEFAULT NULL) RETURNS uuid
+CREATE OR REPLACE FUNCTION saga.create(saga_type text, correlation_id uuid, state jsonb DEFAULT '{}', saga_id uuid DEFAULT NULL) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	i saga.instances;
@@ -266,7 +113,7 @@ EXCEPTION WHEN unique_violation THEN
 END
 $$;
 
-CREATE FUNCTION saga.load(saga_id uuid, for_update boolean DEFAULT false) RETURNS saga.instances
+CREATE OR REPLACE FUNCTION saga.load(saga_id uuid, for_update boolean DEFAULT false) RETURNS saga.instances
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	i saga.instances;
@@ -283,7 +130,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.save(saga_id uuid, state jsonb, status text, expected_version bigint, current_step text DEFAULT NULL, error text DEFAULT NULL) RETURNS bigint
+CREATE OR REPLACE FUNCTION saga.save(saga_id uuid, state jsonb, status text, expected_version bigint, current_step text DEFAULT NULL, error text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	was saga.instances;
@@ -312,90 +159,9 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.stuck(older_than interval) RETURNS SETOF saga.instances
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-	SELECT i.* FROM saga.instances i
-	WHERE i.status IN ('started', 'running', 'compensating') AND i.updated_at < clock_timestamp() - older_than
-	ORDER BY i.updated_at
-$$;
-
----------------------------------------------------------------- definitions
-
-CREATE FUNCTION saga.check_steps(steps jsonb) RETURNS void LANGUAGE plpgsql STABLE AS $$
-DECLARE
-	bad text;
-BEGIN
-	PERFORM saga.refuse_null('steps', steps::text);
-	IF jsonb_typeof(steps) <> 'array' OR steps = '[]' OR jsonb_path_exists(steps, 'strict $[*] ? (@.type() != "object")') THEN
-		RAISE EXCEPTION 'steps must be an array of objects, and not empty' USING ERRCODE = 'invalid_parameter_value';
-	END IF;
-	SELECT k INTO bad FROM jsonb_array_elements(steps) AS e CROSS JOIN LATERAL jsonb_object_keys(e) AS k
-	WHERE k <> ALL ('{name,command,queue,compensation,timeout,answer,max_attempts,parallel_group}'::text[]) LIMIT 1;
-	IF FOUND THEN
-		RAISE EXCEPTION 'unknown key "%" in steps', bad USING ERRCODE = 'invalid_parameter_value',
-			HINT = 'The keys of a step are name, command, queue, compensation, timeout, answer, max_attempts and parallel_group.';
-	END IF;
-	SELECT k INTO bad FROM jsonb_array_elements(steps) AS e CROSS JOIN unnest('{name,command,queue}'::text[]) AS k WHERE coalesce(e ->> k, '') = '' LIMIT 1;
-	IF FOUND THEN
-		RAISE EXCEPTION 'a step has no %', bad USING ERRCODE = 'invalid_parameter_value';
-	END IF;
-	IF EXISTS (SELECT FROM jsonb_array_elements(steps) AS e WHERE e ->> 'compensation' = '') THEN
-		RAISE EXCEPTION 'compensation must not be empty' USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out if there is nothing to undo.';
-	END IF;
-	SELECT e ->> 'queue' INTO bad FROM jsonb_array_elements(steps) AS e WHERE NOT EXISTS (SELECT FROM outbox.queues q WHERE q.queue = e ->> 'queue') LIMIT 1;
-	IF FOUND THEN
-		RAISE EXCEPTION 'QUEUE_NOT_FOUND: queue "%" does not exist', bad USING ERRCODE = 'P7004';
-	END IF;
-END
-$$;
-
-CREATE FUNCTION saga.define(saga_type text, steps jsonb, audit text DEFAULT 'full') RETURNS integer
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-	new_version integer;
-	q outbox.queues;
-BEGIN
-	PERFORM saga.refuse_null('saga_type', saga_type, 'audit', audit);
-	PERFORM saga.check_steps(steps);
-	IF audit NOT IN ('full', 'diff') THEN
-		RAISE EXCEPTION 'audit must be full or diff, not "%"', audit USING ERRCODE = 'invalid_parameter_value';
-	END IF;
-	LOCK TABLE saga.definitions IN SHARE ROW EXCLUSIVE MODE;
-	SELECT coalesce(max(d.version), 0) + 1 INTO new_version FROM saga.definitions d WHERE d.saga_type = define.saga_type;
-	INSERT INTO saga.definitions (saga_type, version, audit) VALUES (define.saga_type, new_version, define.audit);
-	INSERT INTO saga.definition_steps (saga_type, version, step_no, stage, name, command, queue, compensation, timeout, answer, max_attempts, parallel_group)
-	SELECT define.saga_type, new_version, l.n, sum(l.begins) OVER (ORDER BY l.n), l.name, l.command, l.queue, l.compensation, l.timeout,
-		coalesce(l.answer, 'completion'), l.max_attempts, l.parallel_group
-	FROM (
-		SELECT e.n, s.*, coalesce(s.parallel_group <> lag(s.parallel_group) OVER (ORDER BY e.n), true)::integer AS begins
-		FROM jsonb_array_elements(steps) WITH ORDINALITY AS e(e, n) CROSS JOIN LATERAL jsonb_to_record(e.e)
-			AS s(name text, command text, queue text, compensation text, timeout interval, answer text, max_attempts integer, parallel_group text)) l;
-	IF EXISTS (SELECT FROM saga.definition_steps d WHERE d.saga_type = define.saga_type AND d.version = new_version
-			GROUP BY d.parallel_group HAVING d.parallel_group IS NOT NULL AND count(DISTINCT d.stage) > 1) THEN
-		RAISE EXCEPTION 'the steps of a parallel_group must stand side by side' USING ERRCODE = 'invalid_parameter_value';
-	END IF;
-	FOR q IN SELECT * FROM outbox.queues o WHERE o.dead_letter_queue IS DISTINCT FROM 'saga_internal'
-		AND EXISTS (SELECT FROM saga.definition_steps d WHERE d.saga_type = define.saga_type AND d.version = new_version AND d.queue = o.queue) ORDER BY o.queue
-	LOOP
-		IF q.dead_letter_queue IS NOT NULL THEN
-			RAISE EXCEPTION 'the dead_letter_queue of queue "%" must be "saga_internal", not "%"', q.queue, q.dead_letter_queue
-				USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = 'A saga would not hear of commands that become dead letters.',
-					HINT = 'Change it with outbox.alter_queue, or send the commands of sagas to another queue.';
-		END IF;
-		PERFORM outbox.alter_queue(q.queue, dead_letter_queue => 'saga_internal');
-	END LOOP;
-	RETURN new_version;
-EXCEPTION WHEN unique_violation THEN
-	RAISE EXCEPTION 'two steps have the same name' USING ERRCODE = 'invalid_parameter_value';
-WHEN check_violation THEN
-	RAISE EXCEPTION 'a step has a bad answer, timeout or max_attempts' USING ERRCODE = 'invalid_parameter_value',
-		HINT = 'answer is completion or reply; timeout and max_attempts are above zero, timeout is at most 100 years.';
-END
-$$;
-
 ---------------------------------------------------------------- orchestrator: commands
 
-CREATE FUNCTION saga.send(i saga.instances, d saga.definition_steps, direction text, round integer, deadline timestamptz) RETURNS uuid LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION saga.send(i saga.instances, d saga.definition_steps, direction text, round integer, deadline timestamptz) RETURNS uuid LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
 	key CONSTANT text := format('%s/%s/%s', i.id, d.name, direction) || CASE WHEN round > 1 THEN format('/%s', round) ELSE '' END;
 	forward CONSTANT boolean := direction = 'forward';
@@ -416,7 +182,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.send_stage(i saga.instances, stage integer) RETURNS saga.instances LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION saga.send_stage(i saga.instances, stage integer) RETURNS saga.instances LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
 	now CONSTANT timestamptz := clock_timestamp();
 	d saga.definition_steps;
@@ -436,18 +202,19 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.put_step(s saga.steps, to_status text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION saga.put_step(s saga.steps, to_status text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
 	IF s.status <> to_status THEN
 		PERFORM saga.check_transition('step', s.status, to_status, format('step "%s" of saga %s', s.step, s.saga_id));
 	END IF;
 	UPDATE saga.steps t SET status = to_status, compensation_id = s.compensation_id, rounds = s.rounds, result = s.result, error = s.error,
-		deadline = s.deadline, answered_at = s.answered_at, compensated_at = s.compensated_at
+		deadline = s.deadline, answered_at = s.answered_at, compensated_at = s.compensated_at,
+		gave_up_at = CASE WHEN to_status = 'uncompensated' THEN s.compensated_at END
 	WHERE t.saga_id = s.saga_id AND t.step_no = s.step_no;
 END
 $$;
 
-CREATE FUNCTION saga.withdraw(command_id uuid, reason text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION saga.withdraw(command_id uuid, reason text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
 	PERFORM outbox.cancel(command_id, reason, true);
 EXCEPTION WHEN SQLSTATE 'P7005' THEN
@@ -457,7 +224,7 @@ $$;
 
 ---------------------------------------------------------------- orchestrator: what comes next
 
-CREATE FUNCTION saga.compensate_next(i saga.instances) RETURNS saga.instances LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION saga.compensate_next(i saga.instances) RETURNS saga.instances LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
 	s saga.steps;
 	d saga.definition_steps;
@@ -486,7 +253,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.begin_compensation(i saga.instances, error text) RETURNS saga.instances LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION saga.begin_compensation(i saga.instances, error text) RETURNS saga.instances LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
 	s saga.steps;
 BEGIN
@@ -502,7 +269,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.go_on(i saga.instances) RETURNS saga.instances LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION saga.go_on(i saga.instances) RETURNS saga.instances LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
 	stage integer;
 	open boolean;
@@ -521,7 +288,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.advance(was saga.instances, becomes saga.instances, step text, step_status text, error text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION saga.advance(was saga.instances, becomes saga.instances, step text, step_status text, error text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
 	IF becomes.status <> 'running' THEN
 		becomes := saga.compensate_next(becomes);
@@ -538,7 +305,7 @@ $$;
 
 ---------------------------------------------------------------- orchestrator: answers
 
-CREATE FUNCTION saga.command_of(outbox_id uuid, OUT saga_id uuid, OUT step text, OUT direction text, OUT round integer) LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION saga.command_of(outbox_id uuid, OUT saga_id uuid, OUT step text, OUT direction text, OUT round integer) LANGUAGE plpgsql STABLE AS $$
 DECLARE
 	h jsonb;
 BEGIN
@@ -553,7 +320,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.step_of(i saga.instances, step text) RETURNS saga.steps LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION saga.step_of(i saga.instances, step text) RETURNS saga.steps LANGUAGE plpgsql STABLE AS $$
 DECLARE
 	s saga.steps;
 BEGIN
@@ -569,14 +336,14 @@ END
 $$;
 
 -- What says that it is the command of a step has to be it, or a replay of it.
-CREATE FUNCTION saga.is_sent(outbox_id uuid, s saga.steps, direction text) RETURNS boolean LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION saga.is_sent(outbox_id uuid, s saga.steps, direction text) RETURNS boolean LANGUAGE sql STABLE AS $$
 	WITH RECURSIVE replayed AS (
 		SELECT is_sent.outbox_id AS id
 		UNION ALL
 		SELECT m.replay_of FROM replayed r JOIN outbox.messages m ON m.outbox_id = r.id WHERE m.replay_of IS NOT NULL)
 	SELECT EXISTS (SELECT FROM replayed WHERE id = CASE direction WHEN 'forward' THEN s.command_id ELSE s.compensation_id END)
 $$;
-CREATE FUNCTION saga.refuse_unsent(outbox_id uuid, s saga.steps, direction text) RETURNS void LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION saga.refuse_unsent(outbox_id uuid, s saga.steps, direction text) RETURNS void LANGUAGE plpgsql STABLE AS $$
 BEGIN
 	IF NOT saga.is_sent(outbox_id, s, direction) THEN
 		RAISE EXCEPTION 'SAGA_NOT_FOUND: message % is not a command of a saga', outbox_id USING ERRCODE = 'P7007';
@@ -584,7 +351,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.end_forward(was saga.instances, s saga.steps, to_status text, result jsonb, state_patch jsonb, error text) RETURNS void
+CREATE OR REPLACE FUNCTION saga.end_forward(was saga.instances, s saga.steps, to_status text, result jsonb, state_patch jsonb, error text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
 	becomes saga.instances := was;
@@ -607,7 +374,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.end_compensation(was saga.instances, s saga.steps, succeeded boolean, state_patch jsonb, error text) RETURNS void
+CREATE OR REPLACE FUNCTION saga.end_compensation(was saga.instances, s saga.steps, succeeded boolean, state_patch jsonb, error text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
 	to_status CONSTANT text := CASE WHEN succeeded THEN 'compensated' ELSE 'uncompensated' END;
@@ -622,12 +389,12 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.waits_for(s saga.steps, direction text, round integer) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION saga.waits_for(s saga.steps, direction text, round integer) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
 	SELECT CASE direction WHEN 'forward' THEN s.answered_at IS NULL
 		ELSE s.status IN ('compensating', 'uncompensated') AND s.rounds = round END
 $$;
 
-CREATE FUNCTION saga.answer(i saga.instances, s saga.steps, direction text, to_status text, result jsonb, state_patch jsonb, error text) RETURNS void
+CREATE OR REPLACE FUNCTION saga.answer(i saga.instances, s saga.steps, direction text, to_status text, result jsonb, state_patch jsonb, error text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
 	IF direction = 'forward' THEN
@@ -638,7 +405,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.succeed(outbox_id uuid, lease_token uuid, worker_id text, result jsonb DEFAULT '{}', state_patch jsonb DEFAULT '{}') RETURNS void
+CREATE OR REPLACE FUNCTION saga.succeed(outbox_id uuid, lease_token uuid, worker_id text, result jsonb DEFAULT '{}', state_patch jsonb DEFAULT '{}') RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	c record;
@@ -669,7 +436,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.fail(outbox_id uuid, lease_token uuid, worker_id text, error_code text, error_message text, retryable boolean DEFAULT false) RETURNS void
+CREATE OR REPLACE FUNCTION saga.fail(outbox_id uuid, lease_token uuid, worker_id text, error_code text, error_message text, retryable boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	error CONSTANT text := coalesce(nullif(concat_ws(': ', error_code, error_message), ''), 'no error was given');
@@ -698,7 +465,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.reply(saga_id uuid, step text, succeeded boolean, result jsonb DEFAULT '{}', error text DEFAULT NULL, direction text DEFAULT 'forward',
+CREATE OR REPLACE FUNCTION saga.reply(saga_id uuid, step text, succeeded boolean, result jsonb DEFAULT '{}', error text DEFAULT NULL, direction text DEFAULT 'forward',
 	round integer DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -720,7 +487,7 @@ $$;
 
 ---------------------------------------------------------------- orchestrator: begin and intervene
 
-CREATE FUNCTION saga.start(saga_type text, correlation_id uuid, state jsonb DEFAULT '{}', idempotency_key text DEFAULT NULL, headers jsonb DEFAULT '{}') RETURNS uuid
+CREATE OR REPLACE FUNCTION saga.start(saga_type text, correlation_id uuid, state jsonb DEFAULT '{}', idempotency_key text DEFAULT NULL, headers jsonb DEFAULT '{}') RETURNS uuid
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -750,7 +517,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.abort(saga_id uuid, reason text) RETURNS void
+CREATE OR REPLACE FUNCTION saga.abort(saga_id uuid, reason text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	was saga.instances;
@@ -766,7 +533,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.retry(saga_id uuid) RETURNS void
+CREATE OR REPLACE FUNCTION saga.retry(saga_id uuid) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	was saga.instances;
@@ -787,7 +554,7 @@ $$;
 
 ---------------------------------------------------------------- what comes by the queue saga_internal
 
-CREATE FUNCTION saga.time_out(saga_id uuid, step text, direction text, round integer) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION saga.time_out(saga_id uuid, step text, direction text, round integer) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
 	i CONSTANT saga.instances := saga.locked(saga_id);
 	s CONSTANT saga.steps := saga.step_of(i, step);
@@ -803,7 +570,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.bury(outbox_id uuid) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION saga.bury(outbox_id uuid) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
 	c CONSTANT record := saga.command_of(outbox_id);
 	i saga.instances;
@@ -820,7 +587,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION saga.handle(message outbox.claimed) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION saga.handle(message outbox.claimed) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
 	p CONSTANT jsonb := message.payload;
 BEGIN
@@ -836,35 +603,3 @@ EXCEPTION WHEN SQLSTATE 'P7007' OR object_not_in_prerequisite_state OR invalid_t
 	RAISE EXCEPTION '%', sqlerrm USING ERRCODE = 'P8000';
 END
 $$;
-
----------------------------------------------------------------- owner
-
-DO LANGUAGE plpgsql $owner$
-DECLARE
-	statement text;
-BEGIN
-	FOR statement IN
-		SELECT pg_catalog.format('ALTER %s %s OWNER TO outbox_saga_owner', CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, c.oid::pg_catalog.regclass)
-		FROM pg_catalog.pg_class c
-		WHERE c.relnamespace = 'saga'::pg_catalog.regnamespace AND c.relkind IN ('r', 'v')
-		UNION ALL
-		SELECT pg_catalog.format('ALTER ROUTINE %s OWNER TO outbox_saga_owner', p.oid::pg_catalog.regprocedure)
-		FROM pg_catalog.pg_proc p
-		WHERE p.pronamespace = 'saga'::pg_catalog.regnamespace
-	LOOP
-		EXECUTE statement;
-	END LOOP;
-END
-$owner$;
-ALTER SCHEMA saga OWNER TO outbox_saga_owner;
-
--- Last: the handler has its owner now. A queue that an earlier installation left is taken over.
-DO LANGUAGE plpgsql $queue$
-BEGIN
-	IF EXISTS (SELECT FROM outbox.queues q WHERE q.queue OPERATOR(pg_catalog.=) 'saga_internal') THEN
-		PERFORM outbox.alter_queue('saga_internal', handler => 'saga.handle');
-	ELSE
-		PERFORM outbox.create_queue('saga_internal', max_attempts => NULL, handler => 'saga.handle');
-	END IF;
-END
-$queue$;

@@ -1,4 +1,4 @@
-# Sagas against their reference: random calls to the extension and to the same functions in PL/pgSQL
+# Sagas against their reference: random calls to the extension's functions and to the same ones in PL/pgSQL
 # (extensions/saga/test/reference.sql), each in a database of its own.
 #
 # Proves: results, SQLSTATEs, messages, tables of sagas, messages and attempts agree after each call, in each isolation
@@ -271,9 +271,9 @@ sub begin_run
 	my $output = '';
 
 	$node->safe_psql('postgres', "CREATE DATABASE $database");
-	$node->safe_psql($database, $_) foreach 'CREATE EXTENSION outbox', @setup, $helpers;
+	$node->safe_psql($database, $_) foreach 'CREATE EXTENSION outbox', 'CREATE EXTENSION outbox_saga', @setup, $helpers;
 	my $run = IPC::Run::start([ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-f', $script, '-d', $node->connstr($database) ], '<', \undef, '>', \$output, '2>&1');
-	return { run => $run, output => \$output };
+	return { run => $run, output => \$output, database => $database };
 }
 
 sub lines_of
@@ -300,9 +300,9 @@ sub first_difference
 	return '';
 }
 
-# The extension first: it makes the roles.
-my $extension = begin_run('CREATE EXTENSION outbox_saga');
+my $extension = begin_run();
 my $model = begin_run($reference);
+is($node->safe_psql($model->{database}, q{SELECT string_agg(proname, ' ') FROM pg_proc WHERE pronamespace = 'saga'::regnamespace AND probin IS NOT NULL}), '', 'the reference calls no C');
 my @extension = lines_of($extension);
 is(first_difference(\@extension, [ lines_of($model) ]), '', 'extension and reference agree');
 
