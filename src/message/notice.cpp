@@ -60,14 +60,6 @@ payload_of(const Attempt *attempt, const Deceased &deceased)
 	return end_object(&payload);
 }
 
-Jsonb *
-no_headers()
-{
-	JsonObject none = begin_object();
-
-	return end_object(&none);
-}
-
 Message
 notice_of(Call *call, const Attempt *attempt)
 {
@@ -78,7 +70,7 @@ notice_of(Call *call, const Attempt *attempt)
 	notice.event_type = cstring_to_text(notice_type);
 	notice.idempotency_key = cstring_to_text(shown(attempt->outbox_id));
 	notice.payload = payload_of(attempt, deceased);
-	notice.headers = deceased.headers != nullptr ? deceased.headers : no_headers();
+	notice.headers = deceased.headers != nullptr ? deceased.headers : empty_object();
 	draw_ids(&notice, 1);
 	return notice;
 }

@@ -13,8 +13,7 @@ using namespace audit_log_col;
 Datum
 changed_state(const AuditRow *one)
 {
-	JsonObject none = begin_object();
-	Jsonb *was_state = one->was != nullptr ? DatumGetJsonbP(one->was->state) : end_object(&none);
+	Jsonb *was_state = one->was != nullptr ? DatumGetJsonbP(one->was->state) : empty_object();
 
 	return JsonbPGetDatum(changed_fields(was_state, DatumGetJsonbP(one->becomes->state)));
 }
@@ -24,7 +23,6 @@ fill_audit(const Table *table, TupleTableSlot *row, const AuditRow *one)
 {
 	const Instance *becomes = one->becomes;
 	const Change *change = &one->change;
-	JsonObject none = {nullptr};
 
 	set(table, row, saga_id, in_place(becomes->id));
 	set(table, row, version, Int64GetDatum(becomes->version));
@@ -40,9 +38,7 @@ fill_audit(const Table *table, TupleTableSlot *row, const AuditRow *one)
 	set(table, row, user_id, CStringGetTextDatum(GetUserNameFromId(GetSessionUserId(), false)));
 	set_text(table, row, trace_id, change->trace_id);
 	set(table, row, at, TimestampTzGetDatum(becomes->updated_at));
-	if (change->metadata == nullptr)
-		none = begin_object();
-	set(table, row, metadata, JsonbPGetDatum(change->metadata != nullptr ? change->metadata : end_object(&none)));
+	set(table, row, metadata, JsonbPGetDatum(change->metadata != nullptr ? change->metadata : empty_object()));
 }
 
 } // namespace

@@ -144,7 +144,6 @@ void
 send_timeout(Run *run, int place, core::Direction direction, text *key)
 {
 	JsonObject payload = begin_object();
-	JsonObject none = begin_object();
 	Message message = {};
 
 	put_field(&payload, "saga_id", run->id_text);
@@ -153,7 +152,7 @@ send_timeout(Run *run, int place, core::Direction direction, text *key)
 	put_field(&payload, "round", round_of(run, place, direction));
 	message.event_type = cstring_to_text("saga.timeout");
 	message.payload = end_object(&payload);
-	message.headers = end_object(&none);
+	message.headers = empty_object();
 	message.idempotency_key = key;
 	message.has_deliver_at = true;
 	// If outbox.max_delay is shorter, it comes too early, and is tried again.

@@ -80,6 +80,14 @@ end_object(JsonObject *object)
 	return JsonbValueToJsonb(pushJsonbValue(&object->state, WJB_END_OBJECT, nullptr));
 }
 
+Jsonb *
+empty_object()
+{
+	JsonObject object = begin_object();
+
+	return end_object(&object);
+}
+
 void
 open_inner(JsonObject *object, const char *key)
 {

@@ -13,6 +13,7 @@ struct JsonObject {
 };
 JsonObject begin_object();
 Jsonb *end_object(JsonObject *object);
+Jsonb *empty_object();
 // An object as the value of a field, until it is closed.
 void open_inner(JsonObject *object, const char *key);
 void close_inner(JsonObject *object);
