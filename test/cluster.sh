@@ -56,7 +56,7 @@ cluster_majors=(18 17 16 15)	# newest first
 cluster_build_packages=(g++ libssl-dev make perl util-linux postgresql-NN postgresql-server-dev-NN)
 # What the tests take besides. test/roots looks at this, too.
 # shellcheck disable=SC2034
-cluster_test_packages=(clang-format faketime libgtest-dev libipc-run-perl libpq-dev pgbouncer postgresql-NN-pgtap python3-psycopg
+cluster_test_packages=(ccache clang-format faketime libgtest-dev libipc-run-perl libpq-dev pgbouncer postgresql-NN-pgtap python3-psycopg
 	python3-psycopg2 spin)
 
 cluster_say() {
@@ -145,6 +145,15 @@ cluster_cache() {
 	folder=${folder:-${XDG_CACHE_HOME:-$HOME/.cache}/outbox-tests}
 	mkdir -p "$folder"
 	(cd "$folder" && pwd -P)
+}
+
+# Compilers by way of ccache, where it is installed: a run builds the same files several times, and so does the next
+# one. Only for the caller: what as_user compiles would need a cache of its own.
+cluster_ccache() {
+	[ -x /usr/lib/ccache/g++ ] || return 0
+	PATH=/usr/lib/ccache:$PATH
+	CCACHE_DIR=$(cluster_cache)/ccache
+	export CCACHE_DIR CCACHE_NOHASHDIR=1 CCACHE_MAXSIZE=1G
 }
 
 # Unpacked instead of installed: the package prometheus, which it is in up to Debian 12, enables
@@ -266,7 +275,8 @@ cluster_init() {
 	cluster_own "$OUTBOX_TMP"
 	cd "$OUTBOX_TMP" || return
 	OUTBOX_COPY=$OUTBOX_TMP/copy
-	cluster_as_user+=(env "HOME=$OUTBOX_TMP" "TMPDIR=$OUTBOX_TMP/tmp" "USER=$OUTBOX_USER")
+	cluster_ccache
+	cluster_as_user+=(env CCACHE_DISABLE=1 "HOME=$OUTBOX_TMP" "TMPDIR=$OUTBOX_TMP/tmp" "USER=$OUTBOX_USER")
 	as_user test -w "$OUTBOX_TMP/tmp" ||
 		cluster_die "user $OUTBOX_USER cannot write to $OUTBOX_TMP; set TMPDIR to a folder that all may enter"
 }
