@@ -2,13 +2,12 @@
 #pragma once
 
 #include "core/key_frames.h"
+#include "core/sha256.h"
 #include "server/pg.h"
 
 namespace outbox {
 
-struct Digest {
-	unsigned char bytes[PG_SHA256_DIGEST_LENGTH];
-};
+using Digest = core::Hash;
 
 Digest digest_of(core::KeyKind kind, const core::Part *parts, int count);
 
