@@ -2,9 +2,9 @@
  *
  * What it guarantees: every object lives in schema outbox, belongs to the role
  * outbox_owner (which cannot log in and is no superuser), carries a COMMENT and
- * gives PUBLIC nothing. messages and attempts are append-only for everybody.
+ * gives PUBLIC nothing. messages, attempts and events are append-only for everybody.
  *
- * The parents of the two partitioned tables carry neither index nor check: each
+ * The parents of the three partitioned tables carry neither index nor check: each
  * leaf has its own, complete set, so that a dump restores cleanly and a detached
  * leaf stays as protected as an attached one.
  */
@@ -79,7 +79,7 @@ COMMENT ON TYPE outbox.claimed IS
 CREATE FUNCTION outbox.append_only() RETURNS trigger
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_append_only';
 COMMENT ON FUNCTION outbox.append_only() IS
-'Trigger function: refuses UPDATE, DELETE and TRUNCATE of the ledger and of tables of extensions, and TRUNCATE of outbox.pending, with P0001.';
+'Trigger function: refuses UPDATE, DELETE and TRUNCATE of the ledger, of audit events and of tables of extensions, and TRUNCATE of outbox.pending, with P0001.';
 
 CREATE FUNCTION outbox.merge_queue() RETURNS trigger
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_merge_queue';
@@ -303,6 +303,42 @@ COMMENT ON CONSTRAINT attempts_completed_at ON outbox.attempts_default IS 'only 
 COMMENT ON INDEX outbox.attempts_default_one_terminal_per_outbox IS
 'Invariant: at most one terminal attempt (DISPATCHED or FAILED) per message, ever. It holds globally because all attempts of a message lie in one partition.';
 COMMENT ON INDEX outbox.attempts_default_failed IS 'finds dead letters without reading delivered history';
+
+---------------------------------------------------------------- audit events
+
+CREATE TABLE outbox.events (
+	event_id uuid NOT NULL,
+	event text COLLATE "C" NOT NULL,
+	at timestamptz NOT NULL,
+	queue text COLLATE "C",
+	worker_id text,
+	actor text NOT NULL,
+	outbox_ids uuid[],
+	attempt_nos integer[],
+	lease_expires_at timestamptz,
+	detail jsonb NOT NULL
+) PARTITION BY RANGE (event_id);
+-- Ids do not compress, and a call of 100 messages stays in the row.
+ALTER TABLE outbox.events ALTER COLUMN outbox_ids SET STORAGE EXTERNAL;
+COMMENT ON TABLE outbox.events IS 'The audit events: append-only, what is no attempt but an auditor asks for. One row for each call and queue, written by the transaction that it tells of; partitioned by the time in event_id.';
+COMMENT ON COLUMN outbox.events.event_id IS 'UUIDv7 of the row; unique';
+COMMENT ON COLUMN outbox.events.event IS 'what happened: LEASE_CLAIMED, QUEUE_ALTERED and so on';
+COMMENT ON COLUMN outbox.events.at IS 'wall clock when the row was written';
+COMMENT ON COLUMN outbox.events.queue IS 'the queue; NULL = it concerns no single queue';
+COMMENT ON COLUMN outbox.events.worker_id IS 'the worker that the call named; NULL = none';
+COMMENT ON COLUMN outbox.events.actor IS 'the session user';
+COMMENT ON COLUMN outbox.events.outbox_ids IS 'the messages of the call; NULL = it concerns none';
+COMMENT ON COLUMN outbox.events.attempt_nos IS 'the number of the attempt of each of outbox_ids, in the same order; NULL = it concerns no attempt';
+COMMENT ON COLUMN outbox.events.lease_expires_at IS 'when the leases end, the latest of several; NULL = it gave none';
+COMMENT ON COLUMN outbox.events.detail IS 'application_name and client_addr of the session, and what else belongs to the event';
+
+CREATE TABLE outbox.events_default PARTITION OF outbox.events (
+	CONSTRAINT events_default_pkey PRIMARY KEY (event_id)
+) DEFAULT WITH (toast_tuple_target = 8160);
+ALTER TABLE outbox.events_default ALTER COLUMN outbox_ids SET STORAGE EXTERNAL;
+COMMENT ON TABLE outbox.events_default IS 'Audit events of no dated partition.';
+COMMENT ON CONSTRAINT events_default_pkey ON outbox.events_default IS 'an audit event is written once';
+COMMENT ON INDEX outbox.events_default_pkey IS 'an audit event is written once';
 
 ---------------------------------------------------------------- pending
 
@@ -550,6 +586,23 @@ CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON outbox.attempts_default
 ALTER TABLE outbox.attempts_default ENABLE ALWAYS TRIGGER append_only_truncate;
 COMMENT ON TRIGGER append_only_truncate ON outbox.attempts_default IS 'the ledger is never emptied';
 
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON outbox.events
+	FOR EACH ROW EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.events ENABLE ALWAYS TRIGGER append_only;
+COMMENT ON TRIGGER append_only ON outbox.events IS 'cloned to every partition that is attached';
+CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON outbox.events
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.events ENABLE ALWAYS TRIGGER append_only_truncate;
+COMMENT ON TRIGGER append_only_truncate ON outbox.events IS 'the ledger is never emptied';
+CREATE TRIGGER append_only_leaf BEFORE UPDATE OR DELETE ON outbox.events_default
+	FOR EACH ROW EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.events_default ENABLE ALWAYS TRIGGER append_only_leaf;
+COMMENT ON TRIGGER append_only_leaf ON outbox.events_default IS 'the leaf''s own, kept when it is detached';
+CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON outbox.events_default
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.events_default ENABLE ALWAYS TRIGGER append_only_truncate;
+COMMENT ON TRIGGER append_only_truncate ON outbox.events_default IS 'the ledger is never emptied';
+
 CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON outbox.pending
 	FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only();
 ALTER TABLE outbox.pending ENABLE ALWAYS TRIGGER append_only_truncate;
@@ -568,6 +621,7 @@ COMMENT ON TRIGGER pending_changed ON outbox.pending IS 'a message without its r
 SELECT pg_catalog.pg_extension_config_dump('outbox.queues', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.messages_default', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.attempts_default', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.events_default', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.pending', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.idempotency_keys', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.key_numbers', '');
@@ -842,6 +896,15 @@ CREATE FUNCTION outbox.state_diagram() RETURNS text
 LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_state_diagram';
 COMMENT ON FUNCTION outbox.state_diagram() IS
 'The state machine as Graphviz DOT, written from the table of transitions that the functions themselves follow. No errors, no locks, constant cost.';
+
+---------------------------------------------------------------- audit
+
+CREATE FUNCTION outbox.record_event(event text, queue text DEFAULT NULL, outbox_ids uuid[] DEFAULT NULL, detail jsonb DEFAULT '{}')
+RETURNS uuid LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_record_event';
+COMMENT ON FUNCTION outbox.record_event(text, text, uuid[], jsonb) IS
+$$Of functions of the extension: writes an audit event and returns its event_id. No role may call it but the owner.
+event: what happened, not empty. queue: NULL = it concerns no single queue. outbox_ids: the messages; NULL = none. detail: a JSON object, into which application_name and client_addr are put.
+Errors: 22004 NULL event or detail, or a NULL in outbox_ids; 22023 an empty event, or a detail that is not an object; 25006 read-only transaction. Locks: none that conflict with those of other functions. Cost: one row and one index entry.$$;
 
 ---------------------------------------------------------------- views
 
@@ -1214,7 +1277,7 @@ RETURNS TABLE (severity text, object text, problem text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
 	WITH leaves AS (
-		SELECT i.inhrelid AS oid FROM pg_inherits i WHERE i.inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass)
+		SELECT i.inhrelid AS oid FROM pg_inherits i WHERE i.inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass, 'outbox.events'::regclass)
 	)
 	SELECT 'warning', 'outbox.messages_default', 'holds messages, which keep their time there: retention deals with them when all have ended'
 	WHERE EXISTS (SELECT 1 FROM outbox.messages_default)
@@ -1290,7 +1353,7 @@ BEGIN ATOMIC
 	WITH leaves AS (
 		SELECT i.inhparent AS parent, c.oid, c.relname, c.relkind, pg_get_expr(c.relpartbound, c.oid) AS bound
 		FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-		WHERE i.inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass)
+		WHERE i.inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass, 'outbox.events'::regclass)
 	), contract AS (
 		-- what the contracts over the core consist of: extensions outbox_... that require it
 		SELECT m.classid, m.objid
@@ -1310,13 +1373,13 @@ BEGIN ATOMIC
 	), ledger AS (
 		-- the parents, their leaves, leaves that were detached or archived, what a contract remembers, and of sagas what happened
 		SELECT o.oid FROM ours o
-		WHERE o.relkind IN ('r', 'p') AND CASE WHEN o.is_core THEN o.relname ~ '^(messages|attempts)(_|$)'
+		WHERE o.relkind IN ('r', 'p') AND CASE WHEN o.is_core THEN o.relname ~ '^(messages|attempts|events)(_|$)'
 			ELSE pg_get_userbyid(o.relowner) <> 'outbox_saga_owner' OR o.relname = 'audit_log' END
 		UNION
 		SELECT l.oid FROM leaves l
 		UNION
 		SELECT c.oid FROM pg_class c
-		WHERE c.relkind = 'r' AND pg_get_userbyid(c.relowner) = 'outbox_owner' AND c.relname ~ '^(messages|attempts)_p[0-9]{8}(_[0-9]{4})?$'
+		WHERE c.relkind = 'r' AND pg_get_userbyid(c.relowner) = 'outbox_owner' AND c.relname ~ '^(messages|attempts|events)_p[0-9]{8}(_[0-9]{4})?$'
 	), guards(kind, bits) AS (
 		-- pg_trigger.tgtype: 1 row, 2 before, 4 insert, 8 delete, 16 update, 32 truncate
 		VALUES ('UPDATE and DELETE', 1 | 2 | 8 | 16), ('TRUNCATE', 2 | 32)
@@ -1373,7 +1436,7 @@ BEGIN ATOMIC
 	UNION ALL
 	SELECT 'error', t.partrelid::regclass::text, 'has no DEFAULT partition: what belongs to no other can be neither stored nor delivered'
 	FROM pg_partitioned_table t
-	WHERE t.partrelid IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass) AND t.partdefid = 0
+	WHERE t.partrelid IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass, 'outbox.events'::regclass) AND t.partdefid = 0
 	UNION ALL
 	SELECT DISTINCT 'error', o.oid::regclass::text,
 		coalesce('the foreign key ' || quote_ident(k.conname) || ' of ' || k.conrelid::regclass::text,
@@ -1437,9 +1500,9 @@ BEGIN ATOMIC
 	WHERE (NOT o.is_core OR o.relname = 'retention') AND o.relkind = 'r'
 		AND NOT EXISTS (SELECT 1 FROM pg_index x WHERE x.indrelid = o.oid AND x.indisprimary AND x.indisvalid AND x.indisready)
 	UNION ALL
-	SELECT 'error', l.oid::regclass::text, 'no partition of ' || CASE WHEN l.parent = 'outbox.messages'::regclass THEN 'outbox.attempts' ELSE 'outbox.messages' END || ' has the same bounds'
-	FROM leaves l
-	WHERE NOT EXISTS (SELECT 1 FROM leaves o WHERE o.parent <> l.parent AND o.bound = l.bound)
+	SELECT 'error', l.oid::regclass::text, 'no partition of ' || p.parent::regclass::text || ' has the same bounds'
+	FROM leaves l, (VALUES ('outbox.messages'::regclass::oid), ('outbox.attempts'::regclass::oid), ('outbox.events'::regclass::oid)) p(parent)
+	WHERE NOT EXISTS (SELECT 1 FROM leaves o WHERE o.parent = p.parent AND o.bound = l.bound)
 	UNION ALL
 	SELECT 'error', 'queue ' || quote_ident(q.queue), 'its validator ' || q.validator || '(jsonb, jsonb, text) does not exist: nothing can be enqueued'
 	FROM outbox.queues q
@@ -1589,7 +1652,7 @@ TO outbox_operator, outbox_readonly, outbox_auditor;
 GRANT EXECUTE ON FUNCTION outbox.queue_status(text), outbox.message_facts(uuid), outbox.last_attempt(uuid) TO outbox_lookup;
 GRANT SELECT ON outbox.status, outbox.operational_status, outbox.dead_letters, outbox.blocked_keys, outbox.stats, outbox.workers
 TO outbox_operator, outbox_readonly, outbox_auditor;
-GRANT SELECT ON outbox.queues, outbox.messages, outbox.pending, outbox.attempts, outbox.dead, outbox.key_marks, outbox.retention
+GRANT SELECT ON outbox.queues, outbox.messages, outbox.pending, outbox.attempts, outbox.events, outbox.dead, outbox.key_marks, outbox.retention
 TO outbox_operator, outbox_readonly, outbox_auditor;
 
 ---------------------------------------------------------------- the first partitions
@@ -1608,7 +1671,7 @@ BEGIN
 	-- What is a member of the extension would not be in a dump.
 	FOR leaf IN
 		SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
-		WHERE i.inhparent IN ('outbox.messages'::pg_catalog.regclass, 'outbox.attempts'::pg_catalog.regclass)
+		WHERE i.inhparent IN ('outbox.messages'::pg_catalog.regclass, 'outbox.attempts'::pg_catalog.regclass, 'outbox.events'::pg_catalog.regclass)
 			AND pg_catalog.pg_get_expr(c.relpartbound, c.oid) <> 'DEFAULT'
 	LOOP
 		EXECUTE pg_catalog.format('ALTER EXTENSION outbox DROP TABLE %s', leaf);

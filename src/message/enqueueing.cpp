@@ -9,6 +9,7 @@
 #include "message/key_limit.h"
 #include "message/lease.h"
 #include "message/order.h"
+#include "message/recorded_at.h"
 #include "message/sequence.h"
 #include "commit/transaction.h"
 #include "message/validator.h"
@@ -126,8 +127,22 @@ number_messages(Call *call, const Queue *queue, Message **created, int count)
 	return numbers;
 }
 
+// When messages are written. A record may be later than the clock says, but nothing is due later for that.
+struct Moment {
+	TimestampTz recorded;
+	TimestampTz now;
+};
+
+Moment
+this_moment()
+{
+	TimestampTz recorded = record_time();
+
+	return {recorded, Min(recorded, GetCurrentTimestamp())};
+}
+
 void
-fill_message(Call *call, const Queue *queue, Table *leaf, TupleTableSlot *row, const Message *message)
+fill_message(const Queue *queue, Table *leaf, TupleTableSlot *row, const Message *message, const Moment &moment)
 {
 	using namespace messages_col;
 
@@ -153,11 +168,11 @@ fill_message(Call *call, const Queue *queue, Table *leaf, TupleTableSlot *row, c
 	set(leaf, row, headers, JsonbPGetDatum(message->headers));
 	if (message->is_replay)
 		set(leaf, row, replay_of, from_uuid(message->replay_of));
-	set(leaf, row, created_at, TimestampTzGetDatum(call->now));
+	set(leaf, row, created_at, TimestampTzGetDatum(moment.recorded));
 }
 
 void
-fill_pending(Call *call, const Queue *queue, Table *table, TupleTableSlot *row, const Message *message)
+fill_pending(const Queue *queue, Table *table, TupleTableSlot *row, const Message *message, const Moment &moment)
 {
 	using namespace pending_col;
 
@@ -171,7 +186,7 @@ fill_pending(Call *call, const Queue *queue, Table *table, TupleTableSlot *row, 
 	if (message->max_attempts > 0)
 		set(table, row, max_attempts, Int32GetDatum(message->max_attempts));
 	set(table, row, next_attempt_at, TimestampTzGetDatum(message->due_at));
-	set(table, row, created_at, TimestampTzGetDatum(call->now));
+	set(table, row, created_at, TimestampTzGetDatum(moment.now));
 	set(table, row, release_count, Int32GetDatum(0));
 	set(table, row, held_back, BoolGetDatum(message->held_back));
 	if (queue->fair)
@@ -179,7 +194,7 @@ fill_pending(Call *call, const Queue *queue, Table *table, TupleTableSlot *row, 
 	if (message->leased_to == nullptr)
 		return;
 	set_text(table, row, claimed_by, message->leased_to);
-	set(table, row, claimed_at, TimestampTzGetDatum(call->now));
+	set(table, row, claimed_at, TimestampTzGetDatum(moment.now));
 	set(table, row, lease_token, from_uuid(message->lease_token));
 	set(table, row, lease_expires_at, TimestampTzGetDatum(message->lease_expires_at));
 }
@@ -201,7 +216,7 @@ may_be_leased(Call *call, const Queue *queue, const Message *message, Limits *li
 
 // A message that could not be claimed now is stored unleased: a worker will send it.
 void
-give_lease(Call *call, const Queue *queue, Message *message, Limits *limits)
+give_lease(Call *call, const Queue *queue, Message *message, TimestampTz now, Limits *limits)
 {
 	if (message->leased_to != nullptr && !may_be_leased(call, queue, message, limits))
 		message->leased_to = nullptr;
@@ -210,12 +225,12 @@ give_lease(Call *call, const Queue *queue, Message *message, Limits *limits)
 	if (message->leased_to == nullptr)
 		return;
 	message->lease_token = random_token();
-	message->lease_expires_at = later_or_last(call->now, message->lease_us > 0 ? message->lease_us : queue->lease_us);
+	message->lease_expires_at = later_or_last(now, message->lease_us > 0 ? message->lease_us : queue->lease_us);
 }
 
 // The commit announces it to listeners and the background worker.
 void
-note_written(Call *call, const Queue *queue, const Message *message)
+note_written(const Queue *queue, const Message *message, TimestampTz now)
 {
 	bool leased = message->leased_to != nullptr;
 
@@ -224,7 +239,7 @@ note_written(Call *call, const Queue *queue, const Message *message)
 		return;
 	if (!leased)
 	{
-		note_due(queue->name, message->due_at, call->now);
+		note_due(queue->name, message->due_at, now);
 		return;
 	}
 	note_expiry(message->lease_expires_at);
@@ -236,35 +251,37 @@ write_created(Call *call, const Queue *queue, Message **created, int count)
 {
 	Numbers numbers = {};
 	Limits limits = {{queue, 0, 0}, {}};
+	Moment moment;
 
 	begin_key_limit(&limits.key, call, queue);
 	if (queue->numbered)
 		numbers = number_messages(call, queue, created, count);
+	moment = this_moment();
 	for (int i = 0; i < count; i++)
 	{
 		// A microsecond apart, the last one now: the order of a batch is the order of claims.
 		// A message with a due time before its enqueue does not overtake others.
-		created[i]->due_at = call->now - (count - 1 - i);
+		created[i]->due_at = moment.now - (count - 1 - i);
 		if (created[i]->has_deliver_at)
 			created[i]->due_at = Max(created[i]->due_at, created[i]->deliver_at);
 		if (queue->fair)
 			created[i]->fair_key = fair_key_of(queue, created[i]->partition_key);
-		give_lease(call, queue, created[i], &limits);
+		give_lease(call, queue, created[i], moment.now, &limits);
 	}
 	write_rows(
 		created, count, [&](const Message *message) { return leaf_of(call, messages_shape, message->id, inserts); },
 		[&](Table *leaf, TupleTableSlot *row, const Message *message) {
-			fill_message(call, queue, leaf, row, message);
+			fill_message(queue, leaf, row, message, moment);
 		});
 	write_rows(
 		created, count, [&](const Message *) { return pending(call); },
 		[&](Table *table, TupleTableSlot *row, const Message *message) {
-			fill_pending(call, queue, table, row, message);
+			fill_pending(queue, table, row, message, moment);
 		});
 	if (queue->fifo)
 		look_at_turns_again(call, queue, numbers.items, numbers.count);
 	for (int i = 0; i < count; i++)
-		note_written(call, queue, created[i]);
+		note_written(queue, created[i], moment.now);
 	// Now that the lease is noted.
 	end_key_limit(&limits.key);
 	end_grant(call, &limits.grant, created[0]->leased_to != nullptr ? limits.grant.count : 0);

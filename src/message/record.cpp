@@ -5,6 +5,7 @@
 #include "commit/transaction.h"
 #include "message/dead.h"
 #include "message/notice.h"
+#include "message/recorded_at.h"
 #include "server/args.h"
 
 namespace outbox {
@@ -80,7 +81,7 @@ note_attempt(const Attempt *attempt)
 void
 append(Call *call, Attempt *const *attempts, int count)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = record_time();
 
 	write_rows(
 		attempts, count,

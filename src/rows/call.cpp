@@ -379,9 +379,10 @@ leaf_of(Call *call, const Shape &parent, const core::Uuid &id, int access)
 	Table *leaf = find_leaf(call, parent, id, access);
 
 	if (leaf == nullptr)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("table outbox.%s has no partition for outbox_id %s", parent.name, shown(id)),
-						errhint("The DEFAULT partition is missing: attach one.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("table outbox.%s has no partition for %s %s", parent.name, parent.columns[0].name, shown(id)),
+				 errhint("The DEFAULT partition is missing: attach one.")));
 	return leaf;
 }
 

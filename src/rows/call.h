@@ -68,7 +68,7 @@ Table *pending(Call *call);
 Table *open(Call *call, const Shape &shape, int access);
 Table *open_as(Call *call, const Shape &shape, const char *name, int access);
 
-// The partition that holds the id. parent is messages_shape or attempts_shape. If there is none,
+// The partition that holds the id. parent is messages_shape, attempts_shape or audit_events_shape. If there is none,
 // because the DEFAULT partition was detached, leaf_of() raises 55000 and find_leaf() returns nullptr.
 Table *leaf_of(Call *call, const Shape &parent, const core::Uuid &id, int access);
 Table *find_leaf(Call *call, const Shape &parent, const core::Uuid &id, int access);

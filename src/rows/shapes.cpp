@@ -107,6 +107,23 @@ const Shape attempts_shape = {
 	{},
 };
 
+const Shape audit_events_shape = {
+	"events",
+	{{"event_id", UUIDOID, not_null},
+	 {"event", TEXTOID, not_null},
+	 {"at", TIMESTAMPTZOID, not_null},
+	 {"queue", TEXTOID, nullable},
+	 {"worker_id", TEXTOID, nullable},
+	 {"actor", TEXTOID, not_null},
+	 {"outbox_ids", UUIDARRAYOID, nullable},
+	 {"attempt_nos", INT4ARRAYOID, nullable},
+	 {"lease_expires_at", TIMESTAMPTZOID, nullable},
+	 {"detail", JSONBOID, not_null}},
+	{{"pkey", true, {"event_id"}, nullptr}},
+	{},
+	{},
+};
+
 const Shape pending_shape = {
 	"pending",
 	{{"outbox_id", UUIDOID, not_null, unchanging},
@@ -234,9 +251,9 @@ const Shape rate_spending_shape = {
 	nullptr,
 };
 
-const Shape *const all_shapes[shapes] = {&queues_shape,      &messages_shape,     &attempts_shape,
-										 &pending_shape,     &replays_shape,      &idempotency_keys_shape,
-										 &key_numbers_shape, &dead_shape,         &retired_numbers_shape,
-										 &key_marks_shape,   &rate_spending_shape};
+const Shape *const all_shapes[shapes] = {&queues_shape,      &messages_shape,      &attempts_shape,
+										 &pending_shape,     &replays_shape,       &idempotency_keys_shape,
+										 &key_numbers_shape, &dead_shape,          &retired_numbers_shape,
+										 &key_marks_shape,   &rate_spending_shape, &audit_events_shape};
 
 } // namespace outbox

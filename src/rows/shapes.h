@@ -75,6 +75,9 @@ enum {
 	created_at
 };
 }
+namespace audit_events_col {
+enum { event_id, event, at, queue, worker_id, actor, outbox_ids, attempt_nos, lease_expires_at, detail };
+}
 namespace pending_col {
 enum {
 	outbox_id,
@@ -208,12 +211,13 @@ index_count(const Shape &shape)
 	return n;
 }
 
-constexpr int shapes = 11;
+constexpr int shapes = 12;
 constexpr int other_shapes = 8; // of extensions beside the core, at most
 extern const Shape *const all_shapes[shapes];
 extern const Shape queues_shape;
 extern const Shape messages_shape;
 extern const Shape attempts_shape;
+extern const Shape audit_events_shape;
 extern const Shape pending_shape;
 extern const Shape idempotency_keys_shape;
 extern const Shape key_numbers_shape;

@@ -25,6 +25,17 @@ end_for_lost_client()
 	CHECK_FOR_INTERRUPTS();
 }
 
+text *
+client_address()
+{
+	LOCAL_FCINFO(call, 0);
+	Datum address;
+
+	InitFunctionCallInfoData(*call, nullptr, 0, InvalidOid, nullptr, nullptr);
+	address = inet_client_addr(call);
+	return call->isnull ? nullptr : DatumGetTextPP(DirectFunctionCall1(network_host, address));
+}
+
 void
 wait_for_latch_or_client(int64 us)
 {

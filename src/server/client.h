@@ -25,6 +25,9 @@ check_client_after_wait()
 		check_client();
 }
 
+// As host(inet_client_addr()); nullptr without a client, or by a Unix-domain socket.
+text *client_address();
+
 // Waits until this process's latch is set or us have passed; ends the session as soon as its client is gone. The caller
 // processes interrupts.
 void wait_for_latch_or_client(int64 us);

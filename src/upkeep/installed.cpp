@@ -83,7 +83,8 @@ is_no_restore()
 bool
 is_being_filled()
 {
-	return is_subscribed() || lacks_indexes(messages_shape) || lacks_indexes(attempts_shape);
+	return is_subscribed() || lacks_indexes(messages_shape) || lacks_indexes(attempts_shape) ||
+		   lacks_indexes(audit_events_shape);
 }
 
 } // namespace outbox

@@ -40,7 +40,7 @@ bound(int64 ms)
 }
 
 // In the order of hot code.
-constexpr const char *ledgers[] = {"messages", "attempts"};
+constexpr const Shape *ledgers[] = {&messages_shape, &attempts_shape, &audit_events_shape};
 
 // messages_p20261130, with the time of day where it is not midnight.
 const char *
@@ -142,14 +142,15 @@ exclusion_of(const char *parent, const Range *range)
 }
 
 void
-add_exclusion(const char *parent, const Range *range)
+add_exclusion(const Shape &parent, const Range *range)
 {
-	const char *leaf = psprintf("%s_default", parent);
-	const char *name = exclusion_name(parent, range);
+	const char *leaf = psprintf("%s_default", parent.name);
+	const char *name = exclusion_name(parent.name, range);
+	const char *id = parent.columns[0].name;
 
-	drop_exclusions(leaf, parent);
-	run("ALTER TABLE outbox.%s ADD CONSTRAINT %s CHECK (outbox_id < '%s' OR outbox_id >= '%s') NOT VALID", leaf, name,
-		bound(range->from_ms), bound(range->to_ms));
+	drop_exclusions(leaf, parent.name);
+	run("ALTER TABLE outbox.%s ADD CONSTRAINT %s CHECK (%s < '%s' OR %s >= '%s') NOT VALID", leaf, name, id,
+		bound(range->from_ms), id, bound(range->to_ms));
 	run("COMMENT ON CONSTRAINT %s ON outbox.%s IS 'while the partition of that time is made'", name, leaf);
 }
 
@@ -169,9 +170,9 @@ exclude(const Range *range)
 {
 	Exclusion least = Exclusion::proved;
 
-	for (const char *parent : ledgers)
+	for (const Shape *parent : ledgers)
 	{
-		Exclusion now = exclusion_of(parent, range);
+		Exclusion now = exclusion_of(parent->name, range);
 
 		if (now != Exclusion::unneeded)
 			least = Min(least, now);
@@ -181,13 +182,14 @@ exclude(const Range *range)
 	if (least == Exclusion::missing && takes_new_ids(range))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
 						errmsg("the DEFAULT partitions are large, and new messages may belong to that time")));
-	for (const char *parent : ledgers)
-		if (exclusion_of(parent, range) == least)
+	for (const Shape *parent : ledgers)
+		if (exclusion_of(parent->name, range) == least)
 		{
 			if (least == Exclusion::missing)
-				add_exclusion(parent, range);
+				add_exclusion(*parent, range);
 			else
-				run("ALTER TABLE outbox.%s_default VALIDATE CONSTRAINT %s", parent, exclusion_name(parent, range));
+				run("ALTER TABLE outbox.%s_default VALIDATE CONSTRAINT %s", parent->name,
+					exclusion_name(parent->name, range));
 		}
 	return true;
 }
@@ -226,10 +228,10 @@ attach_leaf(const char *parent, const char *leaf, const Range *range)
 void
 make_leaves(const Range *range)
 {
-	for (const char *parent : ledgers)
-		build_leaf(parent, leaf_name(parent, range));
-	for (const char *parent : ledgers)
-		attach_leaf(parent, leaf_name(parent, range), range);
+	for (const Shape *parent : ledgers)
+		build_leaf(parent->name, leaf_name(parent->name, range));
+	for (const Shape *parent : ledgers)
+		attach_leaf(parent->name, leaf_name(parent->name, range), range);
 }
 
 int64
@@ -316,7 +318,10 @@ default_holds(const Shape &parent, const Range *range)
 bool
 is_kept_by_default(const Range *range)
 {
-	return default_holds(messages_shape, range) || default_holds(attempts_shape, range);
+	for (const Shape *parent : ledgers)
+		if (default_holds(*parent, range))
+			return true;
+	return false;
 }
 
 // With the function in which it happened, if that is a user's: an event trigger's.
@@ -368,7 +373,7 @@ make_next_pair(int64 after_ms)
 				true,
 				true,
 				gap.to_ms};
-	return {"partition made", name, "with its counterpart of attempts", false, false, gap.to_ms};
+	return {"partition made", name, "with its counterparts of attempts and events", false, false, gap.to_ms};
 }
 
 bool

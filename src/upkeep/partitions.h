@@ -1,9 +1,9 @@
-// Dated partitions of messages and attempts.
+// Dated partitions of messages, attempts and audit events.
 //
-// Guarantees: a pair, one leaf of each, is made in one (sub)transaction. It has its indexes, triggers
-// and comments before it is attached. No strong lock is held while a large DEFAULT partition is
-// read, and no enqueue fails because of it. What cannot be made now (a lock is not available, rows
-// of that time are in a DEFAULT partition) is reported and left for later. Rows are never moved.
+// Guarantees: a pair, the leaf of messages and its counterparts of the other two, is made in one (sub)transaction. It
+// has its indexes, triggers and comments before it is attached. No strong lock is held while a large DEFAULT partition
+// is read, and no enqueue fails because of it. What cannot be made now (a lock is not available, rows of that time are
+// in a DEFAULT partition) is reported and left for later. Rows are never moved.
 #pragma once
 
 #include "server/pg.h"

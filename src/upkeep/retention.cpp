@@ -21,12 +21,14 @@ namespace {
 struct Leaves {
 	Oid messages;
 	Oid attempts;
+	Oid events;
 	bool is_default; // the DEFAULT partitions, which are emptied
 	core::Uuid from; // bounds
 	core::Uuid below;
 	int64 upto_ms;
 	const char *messages_name; // qualified and quoted
 	const char *attempts_name;
+	const char *events_name;
 	Policy policy;
 };
 
@@ -45,23 +47,30 @@ same_bound(PartitionBoundInfo a, int i, PartitionBoundInfo b, int j)
 		   (a->kind[i][0] != PARTITION_RANGE_DATUM_VALUE || equal(to_uuid(a->datums[i][0]), to_uuid(b->datums[j][0])));
 }
 
-// The leaf of attempts between the bounds i and i + 1 of messages.
+// The leaf of another parent between the bounds i and i + 1 of messages.
 Oid
-counterpart(PartitionBoundInfo of, int i, PartitionDesc attempts)
+counterpart(PartitionBoundInfo of, int i, PartitionDesc other)
 {
-	PartitionBoundInfo bounds = attempts->boundinfo;
+	PartitionBoundInfo bounds = other->boundinfo;
 
 	for (int j = 0; bounds != nullptr && j + 1 < bounds->ndatums; j++)
 		if (bounds->indexes[j + 1] >= 0 && same_bound(of, i, bounds, j) && same_bound(of, i + 1, bounds, j + 1))
-			return attempts->oids[bounds->indexes[j + 1]];
+			return other->oids[bounds->indexes[j + 1]];
 	return InvalidOid;
 }
 
+// What messages, attempts and events are divided into.
+struct Partitions {
+	PartitionDesc messages;
+	PartitionDesc attempts;
+	PartitionDesc events;
+};
+
 // Not the last one: new ids are kept below its end (draw_ids).
 bool
-find_between(PartitionDesc messages, PartitionDesc attempts, int64 after_ms, int64 until_ms, Leaves *leaves)
+find_between(const Partitions &all, int64 after_ms, int64 until_ms, Leaves *leaves)
 {
-	PartitionBoundInfo bounds = messages->boundinfo;
+	PartitionBoundInfo bounds = all.messages->boundinfo;
 
 	for (int i = 0; bounds != nullptr && i + 2 < bounds->ndatums; i++)
 	{
@@ -74,25 +83,35 @@ find_between(PartitionDesc messages, PartitionDesc attempts, int64 after_ms, int
 			continue;
 		if (leaves->upto_ms > until_ms)
 			continue;
-		leaves->messages = messages->oids[bounds->indexes[i + 1]];
-		leaves->attempts = counterpart(bounds, i, attempts);
+		leaves->messages = all.messages->oids[bounds->indexes[i + 1]];
+		leaves->attempts = counterpart(bounds, i, all.attempts);
+		leaves->events = counterpart(bounds, i, all.events);
 		return true;
 	}
 	return false;
 }
 
+Oid
+default_of(PartitionDesc partitions)
+{
+	PartitionBoundInfo bounds = partitions->boundinfo;
+
+	return bounds != nullptr && bounds->default_index >= 0 ? partitions->oids[bounds->default_index] : InvalidOid;
+}
+
 // After the dated ones, where these keep new ids out of it.
 bool
-find_default(PartitionDesc messages, PartitionDesc attempts, int64 after_ms, Leaves *leaves)
+find_default(const Partitions &all, int64 after_ms, Leaves *leaves)
 {
-	if (after_ms == PG_INT64_MAX || messages->boundinfo == nullptr || attempts->boundinfo == nullptr ||
-		messages->boundinfo->ndatums == 0 || messages->boundinfo->default_index < 0 ||
-		attempts->boundinfo->default_index < 0)
+	if (after_ms == PG_INT64_MAX || all.messages->boundinfo == nullptr || all.messages->boundinfo->ndatums == 0)
 		return false;
 	*leaves = {};
 	leaves->is_default = true;
-	leaves->messages = messages->oids[messages->boundinfo->default_index];
-	leaves->attempts = attempts->oids[attempts->boundinfo->default_index];
+	leaves->messages = default_of(all.messages);
+	leaves->attempts = default_of(all.attempts);
+	leaves->events = default_of(all.events);
+	if (!OidIsValid(leaves->messages) || !OidIsValid(leaves->attempts) || !OidIsValid(leaves->events))
+		return false;
 	leaves->upto_ms = PG_INT64_MAX;
 	memset(leaves->below.bytes, 0xff, sizeof(leaves->below.bytes));
 	return true;
@@ -107,10 +126,12 @@ find_leaves(int64 after_ms, int64 until_ms, Leaves *leaves)
 
 	Relation messages = open_parent("messages");
 	Relation attempts = open_parent("attempts");
-	PartitionDesc said = RelationGetPartitionDesc(messages, true);
-	PartitionDesc tried = RelationGetPartitionDesc(attempts, true);
-	bool found = find_between(said, tried, after_ms, until_ms, leaves) || find_default(said, tried, after_ms, leaves);
+	Relation events = open_parent("events");
+	Partitions all = {RelationGetPartitionDesc(messages, true), RelationGetPartitionDesc(attempts, true),
+					  RelationGetPartitionDesc(events, true)};
+	bool found = find_between(all, after_ms, until_ms, leaves) || find_default(all, after_ms, leaves);
 
+	relation_close(events, AccessShareLock);
 	relation_close(attempts, AccessShareLock);
 	relation_close(messages, AccessShareLock);
 	return found;
@@ -143,7 +164,9 @@ keep_if_odd(const Leaves *leaves)
 {
 	if (!OidIsValid(leaves->attempts))
 		keep("no partition of outbox.attempts has the same bounds");
-	for (Oid leaf : {leaves->messages, leaves->attempts})
+	if (!OidIsValid(leaves->events))
+		keep("no partition of outbox.events has the same bounds");
+	for (Oid leaf : {leaves->messages, leaves->attempts, leaves->events})
 		if (get_rel_relkind(leaf) != RELKIND_RELATION)
 			keep(psprintf("%s is not an ordinary table", qualified_name(leaf)));
 }
@@ -194,6 +217,18 @@ keep_if_young(const Leaves *leaves, BlockNumber from)
 			"has ended too recently");
 }
 
+// Those of a dated partition are as old as its bounds say.
+void
+keep_if_events_are_young(const Leaves *leaves)
+{
+	const char *event = leaves->is_default ? ask("SELECT event_id FROM %s WHERE %s LIMIT 1", leaves->events_name,
+												 younger_than("at", leaves->policy.keep_ms))
+										   : nullptr;
+
+	if (event != nullptr)
+		keep(psprintf("audit event %s is too recent", event));
+}
+
 void
 keep_if_unended(const Leaves *leaves)
 {
@@ -211,11 +246,14 @@ lock_all(const Leaves *leaves)
 {
 	Oid messages = relation_oid("messages");
 	Oid attempts = relation_oid("attempts");
+	Oid events = relation_oid("events");
 
 	// DEFAULT stays attached: it needs no lock on the parents.
-	for (Oid rel :
-		 {leaves->is_default ? InvalidOid : messages, leaves->is_default ? InvalidOid : attempts, leaves->messages,
-		  get_default_partition_oid(messages), leaves->attempts, get_default_partition_oid(attempts)})
+	if (!leaves->is_default)
+		for (Oid rel : {messages, attempts, events})
+			LockRelationOid(rel, AccessExclusiveLock);
+	for (Oid rel : {leaves->messages, get_default_partition_oid(messages), leaves->attempts,
+					get_default_partition_oid(attempts), leaves->events, get_default_partition_oid(events)})
 		if (OidIsValid(rel))
 			LockRelationOid(rel, AccessExclusiveLock);
 }
@@ -224,7 +262,7 @@ lock_all(const Leaves *leaves)
 void
 require_unused(const Leaves *leaves)
 {
-	for (Oid rel : {leaves->messages, leaves->attempts})
+	for (Oid rel : {leaves->messages, leaves->attempts, leaves->events})
 	{
 		if (!ConditionalLockRelationOid(rel, AccessExclusiveLock))
 			ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("%s is in use", qualified_name(rel))));
@@ -237,7 +275,8 @@ require_unchanged(const Leaves *leaves, int64 after_ms, int64 until_ms)
 {
 	Leaves now = {};
 
-	if (!find_leaves(after_ms, until_ms, &now) || now.messages != leaves->messages || now.attempts != leaves->attempts)
+	if (!find_leaves(after_ms, until_ms, &now) || now.messages != leaves->messages ||
+		now.attempts != leaves->attempts || now.events != leaves->events)
 		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("the partitions were changed concurrently")));
 }
 
@@ -297,6 +336,7 @@ copy_to_archive(const Leaves *leaves)
 		return;
 	copy_default(&leaves->policy, "messages", leaves->messages_name);
 	copy_default(&leaves->policy, "attempts", leaves->attempts_name);
+	copy_default(&leaves->policy, "events", leaves->events_name);
 }
 
 void
@@ -308,16 +348,19 @@ remove_leaves(const Leaves *leaves)
 	{
 		empty(leaves->messages_name);
 		empty(leaves->attempts_name);
+		empty(leaves->events_name);
 	}
 	else if (leaves->policy.archive_schema == nullptr)
 	{
 		run("DROP TABLE %s", leaves->messages_name);
 		run("DROP TABLE %s", leaves->attempts_name);
+		run("DROP TABLE %s", leaves->events_name);
 	}
 	else
 	{
 		archive(&leaves->policy, "messages", leaves->messages_name);
 		archive(&leaves->policy, "attempts", leaves->attempts_name);
+		archive(&leaves->policy, "events", leaves->events_name);
 	}
 }
 
@@ -327,6 +370,7 @@ retire(Leaves *leaves, int64 after_ms, int64 until_ms)
 	keep_if_odd(leaves);
 	require_sound(messages_shape, leaves->messages);
 	require_sound(attempts_shape, leaves->attempts);
+	require_sound(audit_events_shape, leaves->events);
 	keep_if_pending(leaves);
 	keep_if_dead(leaves);
 	keep_if_young(leaves, first_of_last_blocks(leaves->attempts));
@@ -335,6 +379,7 @@ retire(Leaves *leaves, int64 after_ms, int64 until_ms)
 	require_unchanged(leaves, after_ms, until_ms);
 	keep_if_unended(leaves);
 	keep_if_young(leaves, 0);
+	keep_if_events_are_young(leaves);
 	carry_numbers(leaves);
 	copy_to_archive(leaves);
 	lock_all(leaves);
@@ -352,14 +397,15 @@ what_was_done(bool is_default, const Policy *policy)
 	if (policy->archive_schema != nullptr)
 		what = psprintf("%s to schema %s", is_default ? "emptied, after its rows were copied" : "moved",
 						quote_identifier(policy->archive_schema));
-	return psprintf("%s, with its counterpart of attempts", what);
+	return psprintf("%s, with its counterparts of attempts and events", what);
 }
 
 bool
 is_empty(const Leaves *leaves)
 {
 	return ask("SELECT 1 FROM %s LIMIT 1", leaves->messages_name) == nullptr &&
-		   ask("SELECT 1 FROM %s LIMIT 1", leaves->attempts_name) == nullptr;
+		   ask("SELECT 1 FROM %s LIMIT 1", leaves->attempts_name) == nullptr &&
+		   ask("SELECT 1 FROM %s LIMIT 1", leaves->events_name) == nullptr;
 }
 
 // Sets the fields of pair one by one: an ERROR leaves by longjmp.
@@ -374,6 +420,7 @@ try_next(int64 after_ms, RetiredPair *pair, const Policy *policy, MemoryContext 
 	leaves.policy = *policy;
 	leaves.messages_name = qualified_name(leaves.messages);
 	leaves.attempts_name = OidIsValid(leaves.attempts) ? qualified_name(leaves.attempts) : nullptr;
+	leaves.events_name = OidIsValid(leaves.events) ? qualified_name(leaves.events) : nullptr;
 	pair->upto_ms = leaves.upto_ms;
 	pair->is_default = leaves.is_default;
 	pair->object = MemoryContextStrdup(context, get_rel_name(leaves.messages));

@@ -1,11 +1,10 @@
-// Retention: whole partitions of messages and attempts are retired when they are old enough.
+// Retention: whole partitions of messages, attempts and audit events are retired when they are old enough.
 //
-// Guarantees: a pair, the leaf of messages and that of attempts with the same bounds, is dropped or
-// archived in one (sub)transaction, and only if all its messages have ended, the last one long
-// enough ago, and none of them is a dead letter that waits for a decision. Pending messages of other
-// times do not matter. The DEFAULT partitions are the last pair; they are emptied. The number of a
-// message with a remembered key is kept. If a lock is not available at once, the pair is left for a
-// later pass.
+// Guarantees: a pair, the leaf of messages and its counterparts of attempts and events with the same bounds, is dropped
+// or archived in one (sub)transaction, and only if all its messages have ended, the last one long enough ago, and none
+// of them is a dead letter that waits for a decision. Pending messages of other times do not matter. The DEFAULT
+// partitions are the last pair; they are emptied. The number of a message with a remembered key is kept. If a lock is
+// not available at once, the pair is left for a later pass.
 #pragma once
 
 #include "server/pg.h"

@@ -27,7 +27,7 @@ namespace outbox {
 namespace {
 
 constexpr int repairs_at_a_time = 1000;
-// Each takes some thirty locks, to the end of the transaction.
+// Each takes some fifty locks, to the end of the transaction.
 constexpr int pairs_at_a_time = 10;
 constexpr uint64 keys_at_a_time = 100000;
 constexpr int handled_at_a_time = 100;

@@ -1,7 +1,7 @@
 // The triggers on the extension's tables, all ENABLE ALWAYS: they hold under any session_replication_role.
 //
-// append_only keeps the ledger: messages and attempts are never updated, deleted or truncated, and pending is never
-// truncated, by any role. Extensions over the core keep tables of theirs with it.
+// append_only keeps the ledger: messages, attempts and audit events are never updated, deleted or truncated, and
+// pending is never truncated, by any role. Extensions over the core keep tables of theirs with it.
 //
 // pending_changed is for changes that the verbs do not make: SQL, COPY, a restore, replication. Direct access does not
 // fire it. Guarantees: scans begin low enough to find the row, as after enqueue or a retry (entries.h). No message
@@ -90,6 +90,13 @@ is_core(const TriggerData *trigger)
 }
 
 bool
+is_of_audit_events(const TriggerData *trigger)
+{
+	return strncmp(RelationGetRelationName(trigger->tg_relation), audit_events_shape.name,
+				   strlen(audit_events_shape.name)) == 0;
+}
+
+bool
 same_message(const TriggerData *trigger)
 {
 	TupleDesc desc = RelationGetDescr(trigger->tg_relation);
@@ -126,6 +133,8 @@ OUTBOX_FUNCTION(outbox_append_only)
 	if (!is_core(trigger))
 		refuse(trigger, psprintf("Rows of \"%s\" never change.", RelationGetRelationName(trigger->tg_relation)),
 			   nullptr);
+	if (is_of_audit_events(trigger))
+		refuse(trigger, "Audit events never change.", nullptr);
 	refuse(trigger,
 		   strcmp(RelationGetRelationName(trigger->tg_relation), pending_shape.name) == 0
 			   ? never_delivered

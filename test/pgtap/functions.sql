@@ -6,7 +6,7 @@ SET intervalstyle = 'postgres';
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(47);
+SELECT plan(49);
 
 CREATE FUNCTION pg_temp.arguments(name text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(pg_get_function_arguments(oid), ' AND ') FROM pg_proc
@@ -22,7 +22,7 @@ SELECT results_eq(
 	$$SELECT proname::text COLLATE "C", count(*) FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace GROUP BY 1 ORDER BY 1$$,
 	$$SELECT name COLLATE "C", 1::bigint FROM unnest(ARRAY['alter_queue', 'backoff', 'break_lease', 'cancel', 'check', 'check_rows', 'claim', 'complete', 'complete_and_claim', 'complete_batch', 'create_queue', 'drop_queue',
 		'acknowledge_dead', 'last_attempt', 'message_body', 'message_facts', 'queue_status', 'enqueue', 'enqueue_and_claim', 'enqueue_batch', 'lost_messages', 'maintain', 'pause', 'release', 'renew', 'repair_expired_leases', 'replay', 'reschedule', 'restore_pending', 'resume', 'set_retention', 'state_diagram',
-		'prometheus', 'reset_stats', 'table_problems', 'take_number', 'unblock', 'wait_for_work', 'queue_stats', 'worker_status', 'append_only', 'key_digest', 'merge_queue', 'pending_changed']) name ORDER BY 1$$,
+		'prometheus', 'record_event', 'reset_stats', 'table_problems', 'take_number', 'unblock', 'wait_for_work', 'queue_stats', 'worker_status', 'append_only', 'key_digest', 'merge_queue', 'pending_changed']) name ORDER BY 1$$,
 	'the functions, one signature each');
 
 -- Producer.
@@ -120,6 +120,9 @@ SELECT is(pg_temp.arguments('take_number'), 'queue text, partition_key text', 'a
 SELECT results_eq(
 	$$SELECT prokind::text, pg_temp.arguments('wait_for_work') FROM pg_proc WHERE oid::regproc::text = 'outbox.wait_for_work'$$,
 	$$VALUES ('p', 'IN max_wait interval, IN queues text[] DEFAULT NULL::text[]')$$, 'wait_for_work is a procedure');
+SELECT is(pg_temp.arguments('record_event'), 'event text, queue text DEFAULT NULL::text, outbox_ids uuid[] DEFAULT NULL::uuid[], detail jsonb DEFAULT ''{}''::jsonb',
+	'arguments of record_event');
+SELECT is(pg_temp.result('record_event'), 'uuid', 'result of record_event');
 -- Functions under views have the columns of their view.
 SELECT results_eq(
 	$$SELECT pg_temp.arguments(name), pg_temp.result(name) FROM unnest(ARRAY['queue_stats', 'worker_status']) name$$,

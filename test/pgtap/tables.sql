@@ -5,7 +5,7 @@ SET intervalstyle = 'postgres';
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(40);
+SELECT plan(43);
 
 CREATE FUNCTION pg_temp.columns(relation regclass) RETURNS TABLE (name text, type text, not_null boolean, value text) LANGUAGE sql AS $$
 	SELECT attname::text, format_type(atttypid, atttypmod), attnotnull, pg_get_expr(adbin, adrelid)
@@ -18,7 +18,7 @@ $$;
 
 SELECT results_eq(
 	$$SELECT relname::text COLLATE "C", relkind::text FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind NOT IN ('i', 't', 'c', 'I') AND relname !~ '_p[0-9]{8}$' ORDER BY 1$$,
-	$$VALUES ('attempts' COLLATE "C", 'p'), ('attempts_default', 'r'), ('blocked_keys', 'v'), ('dead', 'r'), ('dead_letters', 'v'), ('idempotency_keys', 'r'), ('key_marks', 'r'), ('key_numbers', 'r'), ('messages', 'p'),
+	$$VALUES ('attempts' COLLATE "C", 'p'), ('attempts_default', 'r'), ('blocked_keys', 'v'), ('dead', 'r'), ('dead_letters', 'v'), ('events', 'p'), ('events_default', 'r'), ('idempotency_keys', 'r'), ('key_marks', 'r'), ('key_numbers', 'r'), ('messages', 'p'),
 		('messages_default', 'r'), ('operational_status', 'v'), ('pending', 'r'), ('queues', 'r'), ('rate_spending', 'r'), ('replays', 'r'), ('retention', 'r'), ('retired_numbers', 'r'), ('sequences', 'v'), ('stats', 'v'), ('status', 'v'),
 		('workers', 'v')$$,
 	'the tables and views');
@@ -88,6 +88,19 @@ PREPARE attempts_columns AS VALUES
 	('created_at', 'timestamp with time zone', true, 'clock_timestamp()');
 SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.attempts')$$, 'attempts_columns', 'columns of attempts');
 SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.attempts_default')$$, 'attempts_columns', 'columns of attempts_default');
+PREPARE events_columns AS VALUES
+	('event_id', 'uuid', true, NULL),
+	('event', 'text', true, NULL),
+	('at', 'timestamp with time zone', true, NULL),
+	('queue', 'text', false, NULL),
+	('worker_id', 'text', false, NULL),
+	('actor', 'text', true, NULL),
+	('outbox_ids', 'uuid[]', false, NULL),
+	('attempt_nos', 'integer[]', false, NULL),
+	('lease_expires_at', 'timestamp with time zone', false, NULL),
+	('detail', 'jsonb', true, NULL);
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.events')$$, 'events_columns', 'columns of events');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.events_default')$$, 'events_columns', 'columns of events_default');
 SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.pending')$$, $$VALUES
 	('outbox_id', 'uuid', true, NULL),
 	('next_attempt_at', 'timestamp with time zone', true, 'clock_timestamp()'),
@@ -182,10 +195,11 @@ SELECT is_empty($$SELECT attrelid::regclass, attname FROM pg_attribute JOIN pg_c
 -- Partitioning: by range of the id; the parents carry no index and no constraint.
 SELECT results_eq($$SELECT partrelid::regclass::text COLLATE "C", pg_get_partkeydef(partrelid), partdefid::regclass::text FROM pg_partitioned_table
 	WHERE partrelid::regclass::text LIKE 'outbox.%' ORDER BY 1$$,
-	$$VALUES ('outbox.attempts' COLLATE "C", 'RANGE (outbox_id)', 'outbox.attempts_default'), ('outbox.messages', 'RANGE (outbox_id)', 'outbox.messages_default')$$,
-	'messages and attempts are partitioned by the range of outbox_id');
-SELECT is_empty($$SELECT indexrelid::regclass FROM pg_index WHERE indrelid IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass)
-	UNION ALL SELECT conname::text::regclass FROM pg_constraint WHERE conrelid IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass) AND contype <> 'n'$$,
+	$$VALUES ('outbox.attempts' COLLATE "C", 'RANGE (outbox_id)', 'outbox.attempts_default'), ('outbox.events', 'RANGE (event_id)', 'outbox.events_default'),
+		('outbox.messages', 'RANGE (outbox_id)', 'outbox.messages_default')$$,
+	'messages, attempts and events are partitioned by the range of their ids');
+SELECT is_empty($$SELECT indexrelid::regclass FROM pg_index WHERE indrelid IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass, 'outbox.events'::regclass)
+	UNION ALL SELECT conname::text::regclass FROM pg_constraint WHERE conrelid IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass, 'outbox.events'::regclass) AND contype <> 'n'$$,
 	'the parents carry no index and no constraint');
 
 -- Keys, checks and indexes.
@@ -226,6 +240,7 @@ SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.attempts_default')
 	('attempts_completed_at', 'CHECK (((completed_at IS NOT NULL) = (state = ANY (ARRAY[''DISPATCHED''::outbox.attempt_state, ''FAILED''::outbox.attempt_state]))))'),
 	('attempts_default_pkey', 'PRIMARY KEY (outbox_id, attempt_no)'),
 	('attempts_number', 'CHECK ((attempt_no >= 1))')$$, 'constraints of attempts_default');
+SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.events_default')$$, $$VALUES ('events_default_pkey', 'PRIMARY KEY (event_id)')$$, 'constraints of events_default');
 SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.pending')$$, $$VALUES
 	('pending_held_back_has_number', 'CHECK (((NOT held_back) OR (sequence_id IS NOT NULL)))'),
 	('pending_lease_is_whole', 'CHECK ((num_nulls(claimed_by, claimed_at, lease_token, lease_expires_at) = ANY (ARRAY[0, 4])))'),
@@ -265,6 +280,11 @@ SELECT results_eq($$SELECT tgrelid::regclass::text COLLATE "C", tgname::text COL
 	('outbox.attempts_default', 'append_only', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
 	('outbox.attempts_default', 'append_only_leaf', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
 	('outbox.attempts_default', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.events', 'append_only', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.events', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.events_default', 'append_only', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.events_default', 'append_only_leaf', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.events_default', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
 	('outbox.messages', 'append_only', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
 	('outbox.messages', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
 	('outbox.messages_default', 'append_only', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
@@ -280,7 +300,7 @@ SELECT is_empty($$SELECT table_name, column_name FROM information_schema.columns
 
 -- What is there from the start.
 SELECT results_eq('SELECT queue, max_attempts, paused FROM outbox.queues', $$VALUES ('default' COLLATE "C", 20, false)$$, 'the queue default exists');
-SELECT is_empty('SELECT 1 FROM outbox.messages UNION ALL SELECT 1 FROM outbox.attempts UNION ALL SELECT 1 FROM outbox.pending', 'and nothing else');
+SELECT is_empty('SELECT 1 FROM outbox.messages UNION ALL SELECT 1 FROM outbox.attempts UNION ALL SELECT 1 FROM outbox.pending UNION ALL SELECT 1 FROM outbox.events', 'and nothing else');
 -- No foreign key, rule or row security stands in the way of direct access.
 SELECT is_empty($$SELECT c.oid::regclass FROM pg_class c WHERE relnamespace = 'outbox'::regnamespace AND relkind IN ('r', 'p')
 	AND (relrowsecurity OR relforcerowsecurity OR relhasrules OR EXISTS (SELECT 1 FROM pg_constraint WHERE contype = 'f' AND c.oid IN (conrelid, confrelid)))$$,

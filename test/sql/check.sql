@@ -41,7 +41,7 @@ SELECT t.after(s) FROM (VALUES
 	('CREATE OR REPLACE FUNCTION outbox.append_only() RETURNS trigger LANGUAGE plpgsql AS ''BEGIN RETURN coalesce(new, old); END'''),
 	('CREATE OR REPLACE FUNCTION outbox.append_only() RETURNS trigger LANGUAGE c AS ''$libdir/outbox'', ''outbox_merge_queue''')) v(s);
 -- An archived (detached) leaf that can be changed.
-SELECT t.after('ALTER TABLE outbox.messages DETACH PARTITION outbox.MESSAGES_LEAF; ALTER TABLE outbox.attempts DETACH PARTITION outbox.ATTEMPTS_LEAF' || s) FROM (VALUES
+SELECT t.after('ALTER TABLE outbox.messages DETACH PARTITION outbox.MESSAGES_LEAF; ALTER TABLE outbox.attempts DETACH PARTITION outbox.ATTEMPTS_LEAF; ALTER TABLE outbox.events DETACH PARTITION outbox.EVENTS_LEAF' || s) FROM (VALUES
 	(''),
 	('; DROP TRIGGER append_only_leaf ON outbox.ATTEMPTS_LEAF'),
 	('; ALTER TABLE outbox.MESSAGES_LEAF DISABLE TRIGGER append_only_truncate')) v(s);

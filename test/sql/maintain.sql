@@ -8,7 +8,7 @@
 
 -- On a new database: pairs of leaves from now on, without gaps, all of one length, nothing in
 -- the default leaves. CREATE EXTENSION makes them, and they are no members of it.
-SELECT count(*) AS leaves FROM pg_inherits WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass);
+SELECT count(*) AS leaves FROM pg_inherits WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass, 'outbox.events'::regclass);
 SELECT count(*) AS members FROM pg_depend d JOIN pg_inherits i ON d.classid = 'pg_class'::regclass AND d.objid = i.inhrelid WHERE d.deptype = 'e';
 SELECT created FROM outbox.enqueue('the first', '1');
 SELECT count(*) AS in_default FROM outbox.messages_default;
@@ -19,7 +19,7 @@ CREATE VIEW t.leaves AS
 		to_timestamp(('x' || replace(left(r[1], 13), '-', ''))::bit(48)::bigint / 1000.0) AS begins,
 		to_timestamp(('x' || replace(left(r[2], 13), '-', ''))::bit(48)::bigint / 1000.0) AS ends
 	FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid, regexp_match(pg_get_expr(relpartbound, c.oid), 'FROM \(''(.*)''\) TO \(''(.*)''\)') r
-	WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass) AND r IS NOT NULL;
+	WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass, 'outbox.events'::regclass) AND r IS NOT NULL;
 SELECT count(*) > 2 AS made, count(*) FILTER (WHERE parent = 'outbox.messages'::regclass) = count(*) FILTER (WHERE parent = 'outbox.attempts'::regclass) AS in_pairs,
 	bool_and(ends - begins = '7 days') AS of_a_week, min(begins) <= now() AS covers_now, max(ends) > now() + interval '7 days' AS ahead
 FROM t.leaves;
@@ -72,7 +72,7 @@ BEGIN;
 SELECT action, count(*) FROM outbox.maintain() GROUP BY 1;
 SELECT created FROM outbox.enqueue('rolled back', '1');
 ROLLBACK;
-SELECT count(*) AS leaves FROM pg_inherits WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass);
+SELECT count(*) AS leaves FROM pg_inherits WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass, 'outbox.events'::regclass);
 SELECT created FROM outbox.enqueue('first', '1');
 SELECT tableoid::regclass FROM outbox.messages;
 -- The default leaf now holds this period: the ranges it blocks are left out, later
@@ -147,7 +147,7 @@ DECLARE
 	leaf regclass;
 BEGIN
 	FOR leaf IN SELECT inhrelid FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid
-		WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass) AND relname ~ to_char(date_trunc('week', now(), 'UTC') AT TIME ZONE 'UTC', '"_p"YYYYMMDD')
+		WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass, 'outbox.events'::regclass) AND relname ~ to_char(date_trunc('week', now(), 'UTC') AT TIME ZONE 'UTC', '"_p"YYYYMMDD')
 	LOOP
 		EXECUTE format('DROP TABLE %s', leaf);
 	END LOOP;
@@ -169,8 +169,8 @@ SELECT count(*) FROM outbox.enqueue_batch('default', '[{"event_type": "a", "payl
 SET outbox.partition_interval = '1 hour';
 \unset undated
 \i :fresh
-SELECT bool_and(relname ~ '^(messages|attempts)_p[0-9]{8}(_[0-9]{4})?$') AS names, count(*) FILTER (WHERE relname ~ '_[0-9]{4}$') > 0 AS with_the_hour
-FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass) AND relname !~ 'default';
+SELECT bool_and(relname ~ '^(messages|attempts|events)_p[0-9]{8}(_[0-9]{4})?$') AS names, count(*) FILTER (WHERE relname ~ '_[0-9]{4}$') > 0 AS with_the_hour
+FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass, 'outbox.events'::regclass) AND relname !~ 'default';
 -- A change of the interval goes on where the last partition ends.
 SET outbox.partition_interval = '1 day';
 SELECT count(*) > 0 AS did FROM outbox.maintain();

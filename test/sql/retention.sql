@@ -27,7 +27,7 @@ CREATE FUNCTION t.finish(state outbox.attempt_state, VARIADIC types text[]) RETU
 $$;
 CREATE VIEW t.leaves AS
 	SELECT c.oid::regclass AS leaf FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid
-	WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass) AND relname ~ '_p20(19|20)';
+	WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass, 'outbox.events'::regclass) AND relname ~ '_p20(19|20)';
 -- The first weeks of leaves, before today's.
 CREATE FUNCTION t.make_old_pairs() RETURNS void LANGUAGE sql AS $$
 	SELECT t.make_pair('20200101', d - interval '42 days', d - interval '35 days') FROM date_trunc('day', now(), 'UTC') d;
@@ -242,7 +242,7 @@ SELECT * FROM t.leaves;
 SELECT event_type FROM outbox.messages;
 SELECT event_type, outbox_id IN (SELECT outbox_id FROM attic.attempts_p20200101 WHERE state = 'DISPATCHED') AS ended FROM attic.messages_p20200101 ORDER BY 1;
 -- It is as append-only as it was, with its indexes and comments.
-SELECT c.relname, t.try(format(s, c.oid::regclass)) FROM pg_class c, unnest(ARRAY['UPDATE %s SET outbox_id = outbox_id', 'DELETE FROM %s', 'TRUNCATE %s']) s WHERE relnamespace = 'attic'::regnamespace AND relkind = 'r' AND relname ~ '0101$' ORDER BY 1, s;
+SELECT c.relname, t.try(format(s, c.oid::regclass)) FROM pg_class c, unnest(ARRAY['UPDATE %s SET outbox_id = outbox_id', 'DELETE FROM %s', 'TRUNCATE %s']) s WHERE relnamespace = 'attic'::regnamespace AND relkind = 'r' AND relname ~ '^(messages|attempts)_p.*0101$' ORDER BY 1, s;
 SELECT c.relname, tgname, tgenabled, obj_description(t.oid, 'pg_trigger') IS NOT NULL AS comment FROM pg_trigger t JOIN pg_class c ON c.oid = tgrelid WHERE relnamespace = 'attic'::regnamespace ORDER BY 1, 2;
 SELECT relname, obj_description(oid, 'pg_class') IS NOT NULL AS comment, relowner::regrole FROM pg_class WHERE relnamespace = 'attic'::regnamespace ORDER BY 1;
 SELECT * FROM outbox.check() WHERE severity = 'error';
@@ -296,14 +296,18 @@ SELECT * FROM t.leaves;
 -- Odd ones: no counterpart, a partition that is partitioned, a message that has not ended
 -- and is not pending.
 SELECT t.make_old_pairs();
+ALTER TABLE outbox.events DETACH PARTITION outbox.events_p20200101;
+SELECT t.did();
+DROP TABLE outbox.messages_p20200101, outbox.attempts_p20200101, outbox.events_p20200101;
+SELECT t.make_old_pairs();
 ALTER TABLE outbox.attempts DETACH PARTITION outbox.attempts_p20200101;
 SELECT t.did();
-DROP TABLE outbox.messages_p20200101, outbox.attempts_p20200101;
+DROP TABLE outbox.messages_p20200101, outbox.attempts_p20200101, outbox.events_p20200101;
 SELECT t.make_old_pairs();
 DROP TABLE outbox.attempts_p20200101;
 SELECT t.try(format('CREATE TABLE outbox.attempts_p20200101 PARTITION OF outbox.attempts %s PARTITION BY HASH (outbox_id)', pg_get_expr(relpartbound, oid))) FROM pg_class WHERE oid = 'outbox.messages_p20200101'::regclass;
 SELECT t.did();
-DROP TABLE outbox.messages_p20200101, outbox.attempts_p20200101;
+DROP TABLE outbox.messages_p20200101, outbox.attempts_p20200101, outbox.events_p20200101;
 SELECT t.make_pair('20200101', d - interval '42 days', d - interval '35 days') FROM date_trunc('day', now(), 'UTC') d;
 SELECT count(*) FROM outbox.enqueue('lost by hand', '1');
 SELECT t.let_pass('37 days');

@@ -108,6 +108,7 @@ my $history = q{
 	VALUES ('017f22e2-79b0-7cc3-98c4-dc0c0c07398f', 'default', gen_random_uuid(), 'of another age', 0, '1', '{}', '2022-02-22');
 	INSERT INTO outbox.attempts (outbox_id, attempt_no, state, completed_at)
 	VALUES ('017f22e2-79b0-7cc3-98c4-dc0c0c07398f', 1, 'DISPATCHED', '2022-02-23');
+	INSERT INTO outbox.events (event_id, event, at, actor, detail) VALUES ('017f22e2-79b0-7cc3-98c4-dc0c0c07398f', 'BY_HAND', '2022-02-22', 'a', '{}');
 	DO $$
 	DECLARE
 		leaf record;
@@ -122,6 +123,8 @@ my $history = q{
 				id := left(leaf.lower, 24) || lpad(n::text, 12, '0');
 				INSERT INTO outbox.messages (outbox_id, queue, event_id, event_type, priority, payload, headers, created_at)
 				VALUES (id, 'default', id, 'by hand', 0, '1', '{}', clock_timestamp());
+				INSERT INTO outbox.events (event_id, event, at, actor, outbox_ids, attempt_nos, detail)
+				VALUES (id, 'BY_HAND', clock_timestamp(), 'a', ARRAY[id], '{1}', '{"a": 1}');
 				IF n = 1 THEN
 					INSERT INTO outbox.pending (outbox_id, queue, attempt_count) VALUES (id, 'default', 1);
 					INSERT INTO outbox.attempts (outbox_id, attempt_no, state) VALUES (id, 1, 'RETRYABLE');
@@ -175,10 +178,11 @@ sub build
 
 	# An archived pair: the last dated leaves, detached with their rows.
 	$facts{leaves} = [ split /\n/, $main->safe_psql($db, q{
-		SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass) ORDER BY 1::text}) ];
+		SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass, 'outbox.events'::regclass) ORDER BY 1::text}) ];
 	cmp_ok(scalar(@{ $facts{leaves} }), '>=', 6, "$db: dated leaves: @{ $facts{leaves} }");
 	($facts{archive}) = grep { /attempts_p/ } reverse @{ $facts{leaves} };
 	my ($messages) = grep { /messages_p/ } reverse @{ $facts{leaves} };
+	my ($events) = grep { /events_p/ } reverse @{ $facts{leaves} };
 	$main->safe_psql($db, qq{
 		BEGIN;
 		ALTER TABLE outbox.pending DISABLE TRIGGER pending_changed;
@@ -186,6 +190,7 @@ sub build
 		ALTER TABLE outbox.pending ENABLE ALWAYS TRIGGER pending_changed;
 		ALTER TABLE outbox.messages DETACH PARTITION $messages;
 		ALTER TABLE outbox.attempts DETACH PARTITION $facts{archive};
+		ALTER TABLE outbox.events DETACH PARTITION $events;
 		COMMIT});
 	consistent($main, "$db: consistent", $db);
 
@@ -274,15 +279,16 @@ sub append_only
 	my %refused = map { split /\|/ } split /\n/, $node->safe_psql($db, $refusal . q{
 		SELECT c.oid::regclass, string_agg(pg_temp.refusal(format(s, c.oid::regclass), role,
 			format(CASE WHEN c.relname ~ 'attempts' THEN 'INSERT INTO %s (outbox_id, attempt_no, state) VALUES (%L, 99, ''RETRYABLE'')'
+				WHEN c.relname ~ 'events' THEN 'INSERT INTO %s (event_id, event, at, actor, detail) VALUES (%L, ''TRIED'', now(), ''a'', ''{}'')'
 				ELSE 'INSERT INTO %s (outbox_id, queue, event_id, event_type, priority, payload, headers, created_at)
 					VALUES (%L, ''default'', gen_random_uuid(), ''e'', 0, ''1'', ''{}'', now())' END, c.oid::regclass,
 				coalesce(substring(pg_get_expr(relpartbound, oid) FROM 'FROM \(''([0-9a-f-]{24})'), '01000000-0000-7000-8000-') || 'ffffffffffff')), ' ')
 		FROM pg_class c, unnest(ARRAY['origin', 'replica', 'local']) role,
-			unnest(ARRAY['UPDATE %s SET outbox_id = outbox_id', 'DELETE FROM %s', 'TRUNCATE %s', 'TRUNCATE %s CASCADE']) s
-		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'p') AND c.relname ~ '^(messages|attempts)'
+			unnest(ARRAY['UPDATE %s SET ' || CASE WHEN c.relname ~ '^events' THEN 'event = event' ELSE 'outbox_id = outbox_id' END, 'DELETE FROM %s', 'TRUNCATE %s', 'TRUNCATE %s CASCADE']) s
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'p') AND c.relname ~ '^(messages|attempts|events)'
 		GROUP BY 1});
 
-	return is_deeply(\%refused, { map { $_ => join(' ', ('P0001') x 12) } 'outbox.messages', 'outbox.attempts', @{ $facts->{leaves} }, keys %refused },
+	return is_deeply(\%refused, { map { $_ => join(' ', ('P0001') x 12) } 'outbox.messages', 'outbox.attempts', 'outbox.events', @{ $facts->{leaves} }, keys %refused },
 		"$db: history is append-only: parents, leaves and archived leaves");
 }
 

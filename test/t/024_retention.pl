@@ -162,7 +162,7 @@ ask(q{SELECT outbox.set_retention('20 days', archive_schema => 'attic')});
 $node->reload;
 ok($node->poll_query_until('other', q{SELECT count(*) = 0 FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relname ~ '_p2020....$'}),
 	'a policy of each database: the pairs of the other one go');
-ok($node->poll_query_until('old', q{SELECT count(*) = 4 FROM pg_class WHERE relnamespace = 'attic'::regnamespace AND relkind = 'r'}),
+ok($node->poll_query_until('old', q{SELECT count(*) = 6 FROM pg_class WHERE relnamespace = 'attic'::regnamespace AND relkind = 'r'}),
 	'... but where the archive holds tables of these names');
 # Whoever has read the retention is gone, before there is no archive.
 set_and_wait([ q{SELECT outbox.set_retention(NULL)} ]);

@@ -56,7 +56,7 @@ my $from = log_size($node);
 
 $node->safe_psql('postgres', q{SELECT outbox.enqueue('present', '1')});
 configure($node, 'outbox.worker' => 'on', log_min_messages => 'debug1');
-ok($node->poll_query_until('postgres', q{SELECT count(*) = 6 FROM pg_inherits WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass)}),
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 9 FROM pg_inherits WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass, 'outbox.events'::regclass)}),
 	'the worker has made both pairs to come');
 is(scalar(log_lines($node, $from, $reads)), 4, '... having read each DEFAULT partition once for each, to validate');
 is(scalar(log_lines($node, $from, $implied)), 4, '... and not once more');

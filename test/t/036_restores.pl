@@ -26,12 +26,12 @@ $node->safe_psql('used', qq{
 $node->safe_psql('used', q{SET outbox.partition_interval = '1 hour'; CREATE EXTENSION outbox});
 wait_for_worker($node, database => 'used');
 $node->safe_psql('used', q{SELECT outbox.enqueue('before', to_jsonb(n)) FROM generate_series(1, 20) n});
-$node->poll_query_until('used', q{SELECT count(*) > 8 AND (SELECT state = 'idle' FROM outbox.workers WHERE kind = 'maintenance' AND database = 'used')
-	FROM pg_inherits WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass)})
+$node->poll_query_until('used', q{SELECT count(*) > 12 AND (SELECT state = 'idle' FROM outbox.workers WHERE kind = 'maintenance' AND database = 'used')
+	FROM pg_inherits WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass, 'outbox.events'::regclass)})
 	or die 'the worker makes no partitions';
 
 my $leaves = q{SELECT string_agg(inhrelid::regclass::text, ' ' ORDER BY inhrelid::regclass::text) FROM pg_inherits
-	WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass)};
+	WHERE inhparent IN ('outbox.messages'::regclass, 'outbox.attempts'::regclass, 'outbox.events'::regclass)};
 my $before = $node->safe_psql('used', $leaves);
 
 $node->command_ok([ 'pg_dump', '-Fc', '-f', "$dumps/custom.dump", '-d', 'used' ], 'pg_dump, custom');

@@ -1,0 +1,28 @@
+// Audit events: rows of outbox.events.
+//
+// Guarantees: append-only, as the ledger. The row belongs to the transaction that does what it tells of. One row tells
+// of a whole call and queue, so what it costs does not grow with the messages but by 20 bytes each.
+//
+// Not to be confused with the event_type of a message, which is the producer's.
+#pragma once
+
+#include "rows/call.h"
+#include "server/json.h"
+
+namespace outbox {
+
+struct AuditEvent {
+	const char *event;
+	const text *queue = nullptr;      // nullptr = it concerns no single queue
+	const text *worker_id = nullptr;  // nullptr = none
+	const core::Uuid *ids = nullptr;  // of messages
+	const int *attempt_nos = nullptr; // of the attempt of each; nullptr = none
+	int count = 0;
+	TimestampTz lease_expires_at = 0; // 0 = none
+	Jsonb *detail = nullptr;          // an object; application_name and client_addr are put into it
+};
+
+// Returns the id of the row.
+core::Uuid record_event(Call *call, const AuditEvent &event);
+
+} // namespace outbox
