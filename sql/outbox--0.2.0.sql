@@ -1189,7 +1189,7 @@ LANGUAGE sql VOLATILE SET jit = off
 BEGIN ATOMIC
 	WITH counted AS MATERIALIZED (
 		SELECT *
-		FROM outbox.status s JOIN outbox.stats c USING (queue)
+		FROM outbox.status s JOIN outbox.stats c USING (queue) JOIN (SELECT q.queue, q.lease, q.backoff_cap FROM outbox.queues q) q USING (queue)
 		CROSS JOIN LATERAL (
 			SELECT '{queue="' || replace(replace(replace(s.queue, E'\\', E'\\\\'), '"', E'\\"'), E'\n', E'\\n') || '"' AS labels) n
 		CROSS JOIN LATERAL (SELECT n.labels || '} ' AS l, n.labels || ',' AS l_) m
@@ -1206,6 +1206,8 @@ BEGIN ATOMIC
 			('pending_expired', 'gauge', 'Pending messages whose lease has expired and was not yet repaired.', ARRAY[c.l || c.expired_lease_count]),
 			('pending_scheduled', 'gauge', 'Pending messages that are due later: delayed, or waiting for the next try.', ARRAY[c.l || c.scheduled_count]),
 			('pending_waiting', 'gauge', 'Pending messages behind an earlier message of their partition key, in a fifo queue.', ARRAY[c.l || c.waiting_count]),
+			('blocked_keys', 'gauge', 'Partition keys that a dead message blocks, of a fifo queue; at most 1000 are counted.', ARRAY[c.l || (
+				SELECT count(*) FROM (SELECT FROM outbox.key_marks k WHERE k.queue = c.queue AND k.kind = 'blocked' LIMIT 1000) k)]),
 			('dead_letters', 'gauge', 'Messages that ended as FAILED and were neither replayed nor acknowledged.', ARRAY[c.l || c.dead_count]),
 			('counts_exact', 'gauge', '1 when the gauges of the queue were counted, 0 when it holds too many: see outbox.status.', ARRAY[c.l || (c.counts = 'exact')::integer]),
 			('oldest_pending_age_seconds', 'gauge', 'Age of the oldest pending message; 0 when there is none.',
@@ -1213,6 +1215,9 @@ BEGIN ATOMIC
 			('oldest_claimable_age_seconds', 'gauge', 'How long the longest waiting message that is due and not leased has been due; 0 when there is none.',
 				ARRAY[c.l || trim_scale(coalesce(c.oldest_due_age_seconds, 0)::numeric)]),
 			('queue_paused', 'gauge', '1 while the queue is paused, so that nothing of it is claimed.', ARRAY[c.l || c.paused::integer]),
+			('queue_lease_seconds', 'gauge', 'How long a lease of the queue lasts: its setting.', ARRAY[c.l || trim_scale(extract(epoch FROM c.lease))]),
+			('queue_backoff_cap_seconds', 'gauge', 'The longest delay between two tries of a message of the queue: its setting.',
+				ARRAY[c.l || trim_scale(extract(epoch FROM c.backoff_cap))]),
 			('enqueued_total', 'counter', 'Messages written, replays included.', ARRAY[c.l || c.enqueued]),
 			('duplicates_total', 'counter', 'Enqueues that were answered with an earlier message.', ARRAY[c.l || c.duplicates]),
 			('claim_batches_total', 'counter', 'Claims that leased something of the queue.', ARRAY[c.l || c.claim_batches]),
@@ -1247,6 +1252,11 @@ BEGIN ATOMIC
 			('worker_up', 'gauge', '1 when the background worker of this database runs.', ARRAY[' ' || w.up]),
 			('worker_failures', 'gauge', 'Failures in a row of the background worker of this database; 0 when it is well.', ARRAY[' ' || w.failures]),
 			('worker_unrepaired_leases', 'gauge', 'Expired leases that the background worker could not repair when it looked last.', ARRAY[' ' || w.unrepaired]),
+			('partitions_ahead', 'gauge', 'Partitions of outbox.messages for times to come.', ARRAY[' ' || (
+				SELECT count(*) FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhrelid
+				WHERE i.inhparent = 'outbox.messages'::regclass
+					AND substring(pg_get_expr(p.relpartbound, p.oid) FROM $f$^FOR VALUES FROM \('(.{13})$f$) COLLATE "C"
+						> (SELECT substr(h, 1, 8) || '-' || substr(h, 9) FROM lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') h))]),
 			('notification_queue_usage_ratio', 'gauge', 'Share of the server''s notification queue that is in use.',
 				ARRAY[' ' || trim_scale(pg_notification_queue_usage()::numeric)])
 			) m(name, type, help, samples)

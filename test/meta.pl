@@ -137,7 +137,7 @@ my @transitions = map { join ' | ', /'([^']+)'/g } grep { /^\t\('/ } split /\n/,
 cmp_ok(scalar(@transitions), '>', 10, 'sagas have transitions');
 is_deeply([ map { s/\A\| | \|\z//gr } split /\n/, $shown ], \@transitions, '... which docs/saga.md shows');
 
-# The settings and metrics of the relay, in the code and in docs/relay.md.
+# The settings of the relay, in the code and in docs/relay.md.
 my $relay_docs = slurp('docs/relay.md');
 my $asking = join '', map { slurp($_) } glob 'relay/src/config/*.cpp relay/src/sinks/*.cpp';
 my %asked = map { $_ => 1 } $asking =~ /\bsection\.(?:maybe_text|text|secrets?|texts|numbers?|flag|duration|choice|free)\("(\w+)"/g,
@@ -149,10 +149,22 @@ foreach my $row ($relay_docs =~ /^\| key \| default \| meaning \|\n\|[-|]+\n((?:
 }
 cmp_ok(scalar(keys %asked), '>', 60, 'the relay has settings');
 is_deeply([ sort keys %explained ], [ sort keys %asked ], '... which docs/relay.md explains, and no others');
-my %measured = map { $_ => 1 } slurp('relay/src/seen/metrics.cpp') =~ /"(outbox_\w+)"/g;
-my ($metrics) = $relay_docs =~ /^\| metric \|.+\n\|[-|]+\n((?:\|.+\n)+)/m;
-my %described = map { $_ => 1 } map { /`(\w+)`/g } $metrics =~ /^\| (.+?) \|/mg;
-is_deeply([ sort keys %described ], [ sort keys %measured ], '... and its metrics');
+
+# The one vocabulary of metrics, docs/metrics.md, against what makes them, and what uses them.
+my %vocabulary = map { my ($section) = /^(.+)/; ($section => [ /^\| `(\w+)` \| (?:gauge|counter|histogram)/mg ]) } split /^## /m, slurp('docs/metrics.md');
+my %made_by = ('The relay' => [ slurp('relay/src/seen/metrics.cpp') =~ /"(outbox_\w+)"/g ]);
+foreach my $part ([ 'The database', 'outbox', 'sql/outbox--0.2.0.sql' ], [ 'Sagas', 'saga', $meta->{provides}{outbox_saga}{file} ],
+	[ 'The inbox', 'inbox', $meta->{provides}{outbox_inbox}{file} ])
+{
+	my ($section, $prefix, $file) = @$part;
+	my ($body) = slurp($file) =~ /^CREATE FUNCTION $prefix\.prometheus\b(.+?)^END;/ms;
+
+	$made_by{$section} = [ map { "${prefix}_$_" } $body =~ /'(\w+)', (?:'(?:gauge|counter|histogram)',\s+)?'[A-Z0-9]/g ];
+}
+foreach my $section (sort keys %made_by)
+{
+	is_deeply([ sort @{ $vocabulary{$section} } ], [ sort @{ $made_by{$section} } ], "docs/metrics.md, $section: the metrics that are made");
+}
 
 my @broken;
 my @pages = split /\n/, `git ls-files '*.md' 2>/dev/null` || join("\n", glob '*.md */*.md */*/*.md');

@@ -161,17 +161,10 @@ SKIP:
 	isnt(complaints($last->{text} =~ s/outbox_enqueued_total/outbox_enqueued/gr), '0', 'promtool wants names by the conventions');
 	isnt(complaints($last->{text} =~ s/queue="default"/queue="de"fault"/gr), '0', 'promtool wants labels to be escaped');
 }
-# The table of docs/reference.md: metric => type.
-my ($table) = slurp_file('docs/reference.md') =~ /^### prometheus\n(.*?)^### /ms or die 'no table of metrics';
-my %documented;
+# The table of docs/metrics.md: metric => type.
+my ($table) = slurp_file('docs/metrics.md') =~ /^## The database\n(.*?)^## /ms or die 'no table of metrics';
 
-foreach my $line (grep { /^\| `/ } split /\n/, $table)
-{
-	my ($names, $type) = $line =~ /^\| (.*?) \| (\w+)/;
-
-	$documented{"outbox_$1"} = $type while $names =~ /`(\w+)`/g;
-}
-is_deeply($last->{types}, \%documented, 'metrics and their types are those that docs/reference.md lists');
+is_deeply($last->{types}, { $table =~ /^\| `(\w+)` \| (\w+)/mg }, 'metrics and their types are those that docs/metrics.md lists');
 is(join(' ', map { $last->{text} =~ /^# HELP $_ \S.*\n# TYPE $_ /m ? () : $_ } keys %{ $last->{types} }), '', 'each has help');
 is_deeply(growth({ values => {} }, $last), {}, 'at first all counters are 0');
 
@@ -420,7 +413,8 @@ my %gauges = map { /^outbox_(\w+)\{queue="g"\}$/ && $now->{types}{"outbox_$1"} ?
 	grep { /^(\w+)/ && ($now->{types}{$1} // '') eq 'gauge' } keys %{ $now->{values} };
 my ($age, $due_age) = (delete $gauges{oldest_pending_age_seconds}, delete $gauges{oldest_claimable_age_seconds});
 
-is_deeply(\%gauges, { pending_depth => 10, pending_due => 3, pending_leased => 2, pending_expired => 1, pending_scheduled => 4, pending_waiting => 0, dead_letters => 1, counts_exact => 1, queue_paused => 0 },
+is_deeply(\%gauges, { pending_depth => 10, pending_due => 3, pending_leased => 2, pending_expired => 1, pending_scheduled => 4, pending_waiting => 0, dead_letters => 1, blocked_keys => 0, counts_exact => 1, queue_paused => 0,
+	queue_lease_seconds => 30, queue_backoff_cap_seconds => 900 },
 	'gauges of a queue');
 cmp_ok($age, '>=', 1000, 'age of the oldest');
 cmp_ok($due_age, '>=', 500, 'age of the oldest that is due');

@@ -151,6 +151,7 @@ read_source(Section &section, size_t sources)
 	source.poll_interval = duration(section, "poll_interval", source.poll_interval, milliseconds(10), hours(1));
 	if (section.has("lease"))
 		source.lease = duration(section, "lease", {}, milliseconds(1000), hours(24));
+	source.database_metrics = section.flag("database_metrics", source.database_metrics);
 	section.done();
 	return source;
 }

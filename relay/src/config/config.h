@@ -28,6 +28,7 @@ struct SourceSettings {
 	size_t batch = 500, max_in_flight = 2000;
 	std::chrono::milliseconds poll_interval{1000};
 	std::optional<std::chrono::milliseconds> lease; // else the queue's
+	bool database_metrics = false;
 	bool operator==(const SourceSettings &) const = default;
 };
 

@@ -13,7 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto tick = 500ms; // leases are looked at, the state is shown
-constexpr auto status_interval = 3s, orderings_interval = 30s;
+constexpr auto status_interval = 3s, metrics_interval = 10s, orderings_interval = 30s;
 
 } // namespace
 
@@ -112,6 +112,7 @@ Source::run()
 		listener->flush();
 	}
 	observers.metrics.in_flight(my_settings.name, 0);
+	observers.metrics.database(my_settings.name, {});
 	has_ended = true;
 }
 
@@ -229,7 +230,7 @@ Source::lost_connection(Clock::time_point now)
 	state.problem = why;
 	work.reset();
 	listener.reset();
-	is_connected = is_listening = status_sent = on_standby = false;
+	is_connected = is_listening = status_sent = metrics_sent = on_standby = false;
 	renewing = 0;
 	reports.disconnected();
 	appetite.disconnected();
@@ -248,6 +249,7 @@ Source::lost_connection(Clock::time_point now)
 	pause = std::min<std::chrono::milliseconds>(pause == 0ms ? 100ms : pause * 2, 5000ms);
 	connect_at = now + pause;
 	observers.metrics.source_up(my_settings.name, false);
+	observers.metrics.database(my_settings.name, {});
 }
 
 // What the role may read beside its work, which is asked first, so that no refusal is in the server's log.
@@ -312,6 +314,18 @@ Source::read_status()
 										.paused = rows.boolean(row, 7),
 										.blocked_keys = rows.int8(row, 8)});
 		});
+}
+
+// Ahead of any scrape, which waits for no database.
+void
+Source::read_metrics()
+{
+	metrics_sent = true;
+	metrics_at = Clock::now();
+	listener->send("SELECT outbox.prometheus()", {}, [this](Rows rows) {
+		metrics_sent = false;
+		observers.metrics.database(my_settings.name, rows.ok() ? rows.text(0, 0) : "");
+	});
 }
 
 // ---------------------------------------------------------------- the end
@@ -387,6 +401,9 @@ Source::show(Clock::time_point now)
 		read_rights();
 	if (observers.board.watched() && readable.contains("status") && !status_sent && now - status_at >= status_interval)
 		read_status();
+	if (my_settings.database_metrics && readable.contains("status") && !metrics_sent &&
+		now - metrics_at >= metrics_interval)
+		read_metrics();
 }
 
 } // namespace relay

@@ -73,6 +73,7 @@ private:
 	void read_rights();
 	void read_orderings();
 	void read_status();
+	void read_metrics();
 
 	// claiming.cpp
 	std::optional<ClaimPlan> plan(Clock::time_point now);
@@ -127,10 +128,10 @@ private:
 	std::shared_ptr<const Routing> routing;
 
 	std::unique_ptr<Connection> work, listener;
-	bool is_connected = false, is_listening = false, status_sent = false;
+	bool is_connected = false, is_listening = false, status_sent = false, metrics_sent = false;
 	size_t renewing = 0;     // statements under way
 	bool on_standby = false; // connect again
-	Clock::time_point connect_at{}, ticked{}, status_at{}, orderings_at{}, polled{};
+	Clock::time_point connect_at{}, ticked{}, status_at{}, metrics_at{}, orderings_at{}, polled{};
 	std::chrono::milliseconds pause{0};
 
 	Appetite appetite;

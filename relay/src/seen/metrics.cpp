@@ -6,6 +6,8 @@
 // cannot fill the monitoring system.
 #include "seen/metrics.h"
 
+#include "seen/exposition.h"
+
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -134,6 +136,7 @@ struct Metrics::Families {
 	ByName<SinkSeries> sinks;
 	ByName<Counter *> dead_letters;
 	ByName<Gauge *> in_flights, sinks_up, sources_up;
+	ByName<std::string> databases; // by source
 
 	// What find() finds under a shared lock, else what make() makes under an exclusive one.
 	template <class Find, class Make>
@@ -148,6 +151,12 @@ struct Metrics::Families {
 		}
 		const std::unique_lock lock(mutex);
 		return make();
+	}
+
+	ByName<std::string> said_by_databases()
+	{
+		const std::shared_lock lock(mutex);
+		return databases;
 	}
 
 	SourceSeries &source(std::string_view name);
@@ -412,8 +421,16 @@ Metrics::spans_dropped(size_t spans)
 }
 
 void
+Metrics::database(std::string_view source, std::string text)
+{
+	const std::unique_lock lock(families->mutex);
+	entry(families->databases, source) = std::move(text);
+}
+
+void
 Metrics::forget_source(std::string_view source)
 {
+	database(source, {});
 	families->drop(families->source_up, families->sources_up, source);
 	families->drop(families->in_flight, families->in_flights, source);
 }
@@ -427,7 +444,12 @@ Metrics::forget_sink(std::string_view sink)
 std::string
 Metrics::exposition() const
 {
-	return prometheus::TextSerializer().Serialize(families->registry.Collect());
+	Exposition all;
+
+	all.add(prometheus::TextSerializer().Serialize(families->registry.Collect()));
+	for (const auto &[source, text] : families->said_by_databases())
+		all.add(text, label_of("database", source));
+	return all.text();
 }
 
 } // namespace relay

@@ -1,4 +1,4 @@
-// The counters of the relay, in the names that docs/relay.md lists.
+// The counters of the relay, in the names that docs/metrics.md lists, and those of its databases as they gave them.
 //
 // Guarantees: any thread may count; counting never fails, blocks on no I/O, and costs some tens of nanoseconds. At most
 // 200 values of event_type are told apart, the rest is "other".
@@ -37,6 +37,8 @@ public:
 	void poll_wakeup(std::string_view source);
 	void source_up(std::string_view source, bool up);
 	void spans_dropped(size_t spans);
+	// What outbox.prometheus() of the source's database said last; empty: it is not known.
+	void database(std::string_view source, std::string text);
 
 	// Gone from the configuration: its gauges end, its counters stay.
 	void forget_source(std::string_view source);
