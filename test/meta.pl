@@ -166,6 +166,11 @@ foreach my $section (sort keys %made_by)
 	is_deeply([ sort @{ $vocabulary{$section} } ], [ sort @{ $made_by{$section} } ], "docs/metrics.md, $section: the metrics that are made");
 }
 
+my %known = map { $_ => 1 } 'saga_type', map { @$_ } values %vocabulary; # that one is a label
+my @used = map { slurp($_) =~ /\b((?:outbox|saga|inbox)_\w+)(?=\\?[{\[)]| [*\/><=o]|$)/mg } glob 'ops/prometheus/rules*.yml ops/grafana/*.json ops/kubernetes/scaledobject.yaml';
+cmp_ok(scalar(@used), '>', 200, 'rules and dashboard use metrics');
+is_deeply([ grep { !$known{ s/_(?:bucket|sum|count)$//r } && !$known{$_} } @used ], [], '... which docs/metrics.md has');
+
 my @broken;
 my @pages = split /\n/, `git ls-files '*.md' 2>/dev/null` || join("\n", glob '*.md */*.md */*/*.md');
 foreach my $page (@pages)
