@@ -10,6 +10,7 @@
 #   make installcheck       regression and isolation tests on a running, installed server, without
 #                           those of the contracts and of the extensions beside it
 #   make relay              builds relay/outbox-relay; make install-relay installs it (PREFIX)
+#   make verify             builds verify/outbox-verify; make install-verify installs it
 #   make pictures           docs/*.svg from docs/*.dot, by Graphviz
 #   PG_CONFIG=...           chooses the server
 
@@ -111,12 +112,12 @@ pictures:
 		{ dot -Tsvg $$dot; echo '<!--'; cat $$dot; echo '-->'; } >$${dot%.dot}.svg; \
 	done
 
-# The relay is a program beside the extension: relay/Makefile.
-.PHONY: relay install-relay
-relay:
-	$(MAKE) -C $(here)relay
-install-relay: relay
-	$(MAKE) -C $(here)relay install
+# Programs beside the extension: relay/Makefile, verify/Makefile.
+.PHONY: relay verify install-relay install-verify
+relay verify:
+	$(MAKE) -C $(here)$@
+install-relay install-verify: install-%: %
+	$(MAKE) -C $(here)$* install
 
 .PHONY: FORCE
 FORCE:

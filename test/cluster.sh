@@ -58,8 +58,8 @@ cluster_majors=(18 17 16 15)	# newest first
 cluster_build_packages=(g++ libssl-dev make perl util-linux postgresql-NN postgresql-server-dev-NN)
 # What the tests take besides. test/roots looks at this, too.
 # shellcheck disable=SC2034
-cluster_test_packages=(ccache clang-format faketime libgtest-dev libipc-run-perl libpq-dev pgbouncer postgresql-NN-pgtap python3-psycopg
-	python3-psycopg2 spin)
+cluster_test_packages=(ccache clang-format faketime libcli11-dev libgtest-dev libipc-run-perl libpq-dev nlohmann-json3-dev openssl pgbouncer
+	postgresql-NN-pgtap python3-psycopg python3-psycopg2 spin)
 
 cluster_say() {
 	printf '%s\n' "$*" >&2
