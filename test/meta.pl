@@ -171,6 +171,9 @@ my @used = map { slurp($_) =~ /\b((?:outbox|saga|inbox)_\w+)(?=\\?[{\[)]| [*\/><
 cmp_ok(scalar(@used), '>', 200, 'rules and dashboard use metrics');
 is_deeply([ grep { !$known{ s/_(?:bucket|sum|count)$//r } && !$known{$_} } @used ], [], '... which docs/metrics.md has');
 
+my %titles = map { $_ => 1 } slurp('ops/grafana/outbox.json') =~ /"title": "([^"]+)"/g;
+is_deeply([ grep { !$titles{$_} } slurp('docs/dashboard.svg') =~ m{font-weight="bold">(.+?)</text>}g ], [], 'docs/dashboard.svg shows panels that are in the dashboard');
+
 my @broken;
 my @pages = split /\n/, `git ls-files '*.md' 2>/dev/null` || join("\n", glob '*.md */*.md */*/*.md');
 foreach my $page (@pages)

@@ -4,7 +4,8 @@
 # while the database is away, but answers; the rules of ops/prometheus are evaluated; every query of the dashboard in
 # ops/grafana returns a number; the container of ops has the libraries that the relay is linked with.
 #
-# PICTURES=FOLDER: writes there what each panel's queries return over a minute, for docs/dashboard.py.
+# PICTURES=FOLDER: writes there what each panel's queries return over a minute, in which a queue is paused for a while, for
+# ops/grafana/draw.py.
 use strict;
 use warnings;
 
@@ -42,8 +43,8 @@ END
 
 $node->safe_psql('postgres', q{SELECT outbox.create_queue('keys', ordering => 'fifo')});
 wait_for_worker($node);
-my $relay = start_relay($config, ready => qr/connected/);
 $node->safe_psql('postgres', 'GRANT outbox_readonly TO relay');
+my $relay = start_relay($config, ready => qr/connected/);
 
 my $http = HTTP::Tiny->new(timeout => 60);
 
@@ -150,14 +151,18 @@ wait_for(sub { answer('ALERTS{alertname="OutboxUnknownCode"}') || answer('outbox
 
 if ($ENV{PICTURES})
 {
-	my $until = time + 75;
+	my $began = time;
+	my ($paused, %drawn) = (0);
 
-	while (time < $until)
+	while (time - $began < 80)
 	{
-		some_work() foreach 1 .. 1 + int(8 * (1 + sin(time / 8)));
-		select(undef, undef, undef, 0.3);
+		my $pause = time - $began >= 40 && time - $began < 55 ? 1 : 0;
+
+		$node->safe_psql('postgres', $pause ? q{SELECT outbox.pause('keys')} : q{SELECT outbox.resume('keys')}) if $pause != $paused;
+		$paused = $pause;
+		some_work() foreach 1 .. 1 + int(4 * (1 + sin(time / 5)));
+		select(undef, undef, undef, 0.2);
 	}
-	my %drawn;
 	foreach my $panel (grep { $_->{type} eq 'timeseries' } @panels)
 	{
 		foreach my $target (@{ $panel->{targets} })
