@@ -20,6 +20,7 @@
 #   cluster_cache                      prints the folder for what is kept between runs
 #   cluster_promtool                   has promtool in PATH, from the package of that name or prometheus
 #   cluster_prometheus                 has prometheus in PATH, which is not installed either
+#   cluster_postgres_exporter          and prometheus-postgres-exporter
 #   cluster_schemas                    fetches the schemas of Kubernetes' API, into OUTBOX_SCHEMAS, or says why not in OUTBOX_SCHEMAS_MISSING
 #   cluster_kafka                      fetches Apache Kafka, into OUTBOX_KAFKA, or says why not in OUTBOX_KAFKA_MISSING
 #   cluster_mirror                     prints the mirror of Debian
@@ -166,6 +167,10 @@ cluster_promtool() {
 
 cluster_prometheus() {
 	cluster_unpacked prometheus prometheus
+}
+
+cluster_postgres_exporter() {
+	cluster_unpacked prometheus-postgres-exporter prometheus-postgres-exporter
 }
 
 # cluster_unpacked PROGRAM PACKAGE...: has it in PATH, from the first of these packages that apt has
