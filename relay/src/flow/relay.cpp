@@ -159,13 +159,32 @@ Relay::reload()
 	}
 }
 
+bool
+Relay::has_source(const std::string &name) const
+{
+	return std::any_of(sources.begin(), sources.end(),
+					   [&](const auto &source) { return source->settings().name == name; });
+}
+
 // What was replaced ends once nothing uses it. A sink may take its time for that, and this thread has signals to wait
 // for.
 void
 Relay::retire()
 {
-	std::erase_if(old_sources, [](const auto &source) { return source->ended(); });
-	std::erase_if(old_outlets, [](const auto &outlet) { return outlet.use_count() == 1 && outlet->end(); });
+	std::erase_if(old_sources, [this](const auto &source) {
+		const bool ended = source->ended();
+
+		if (ended && !has_source(source->settings().name))
+			metrics.forget_source(source->settings().name);
+		return ended;
+	});
+	std::erase_if(old_outlets, [this](const auto &outlet) {
+		const bool ended = outlet.use_count() == 1 && outlet->end();
+
+		if (ended && !(routing && routing->outlets.contains(outlet->name())))
+			metrics.forget_sink(outlet->name());
+		return ended;
+	});
 }
 
 void

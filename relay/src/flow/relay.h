@@ -28,6 +28,7 @@ private:
 	void renew_sources(const Config &config, const std::shared_ptr<const Routing> &routing);
 	void serve(const std::string &listen);
 	void reload();
+	[[nodiscard]] bool has_source(const std::string &name) const;
 	void retire();
 	void stop();
 

@@ -1,7 +1,7 @@
 # A real Prometheus scrapes a relay that serves the metrics of its database as well.
 #
 # Proves: the relay's /metrics has what outbox.prometheus() says, under the label `database`, as promtool wants it, and loses it
-# while the database is away, but answers; the rules of ops/prometheus are evaluated; every query of the dashboard in
+# while the database is away, but answers; what is no longer configured has no gauges; the rules of ops/prometheus are evaluated; every query of the dashboard in
 # ops/grafana returns a number; the container of ops has the libraries that the relay is linked with.
 #
 # PICTURES=FOLDER: writes there what each panel's queries return over a minute, in which a queue is paused for a while, for
@@ -174,6 +174,16 @@ if ($ENV{PICTURES})
 	}
 	write_file("$ENV{PICTURES}/panels.json", to_json(\%drawn));
 }
+
+# ---------------------------------------------------------------- a sink is no longer wanted
+
+like(metrics(), qr/^outbox_sink_up\{sink="away"\} /m, 'a sink has a gauge');
+reload($relay, $config =~ s/^\[sink\.away\].+?\n\n//msr =~ s/^\[\[route\]\]\nevent_type.+?\n\n//msr);
+my $gone = eval { wait_for(sub { metrics() !~ /^outbox_sink_up\{sink="away"\}/m }, 'its gauge to end') };
+ok($gone, '... until the configuration has it no longer');
+like(metrics(), qr/^outbox_sink_up\{sink="well"\} 1$/m, '... but the other is there');
+reload($relay, $config =~ s/^\[sink\.away\].+?\n\n//msr =~ s/^\[\[route\]\]\nevent_type.+?\n\n//msr =~ s/"100ms"/"200ms"/r);
+wait_for(sub { metrics() =~ /^outbox_source_up\{source="main"\} 1$/m && metrics() =~ /^outbox_worker_up\{/m }, 'a source with other settings');
 
 # ---------------------------------------------------------------- the database is away
 
