@@ -30,6 +30,7 @@ BEGIN
 			('outbox_operator', 'outbox: administers queues, cancels, replays, maintains'),
 			('outbox_readonly', 'outbox: reads tables and views'),
 			('outbox_auditor', 'outbox: reads tables and views'),
+			('outbox_privacy', 'outbox: reveals protected fields, erases subjects, reports about them'),
 			('outbox_lookup', 'outbox: reads views of other extensions that call the functions under the views')) AS v(name, meaning)
 	LOOP
 		LOOP
@@ -124,6 +125,8 @@ CREATE TABLE outbox.queues (
 	handler_timeout interval NOT NULL DEFAULT '30 seconds',
 	handler_owner text COLLATE "C",
 	dead_letter_queue text COLLATE "C",
+	protect jsonb,
+	reveal_on_claim boolean NOT NULL DEFAULT false,
 	CONSTRAINT queues_pkey PRIMARY KEY (queue),
 	CONSTRAINT queues_name_length CHECK (pg_catalog.octet_length(queue) BETWEEN 1 AND 63),
 	CONSTRAINT queues_max_attempts CHECK (max_attempts >= 1),
@@ -144,7 +147,8 @@ CREATE TABLE outbox.queues (
 	CONSTRAINT queues_priority_aging CHECK (priority_aging > interval '0'),
 	CONSTRAINT queues_handler CHECK (handler <> '' AND (handler IS NULL) = (handler_owner IS NULL)),
 	CONSTRAINT queues_handler_timeout CHECK (handler_timeout > interval '0'),
-	CONSTRAINT queues_dead_letter_queue CHECK (dead_letter_queue <> '' AND dead_letter_queue <> queue)
+	CONSTRAINT queues_dead_letter_queue CHECK (dead_letter_queue <> '' AND dead_letter_queue <> queue),
+	CONSTRAINT queues_protect CHECK (pg_catalog.jsonb_typeof(protect) = 'object')
 );
 COMMENT ON TABLE outbox.queues IS 'The queues and their policies. Changed by create_queue, alter_queue, drop_queue, pause and resume.';
 COMMENT ON COLUMN outbox.queues.queue IS 'name, 1 to 63 bytes; names that differ in case are different queues';
@@ -172,6 +176,8 @@ COMMENT ON COLUMN outbox.queues.handler IS 'qualified name of a function f(messa
 COMMENT ON COLUMN outbox.queues.handler_timeout IS 'how long the handler may take for one message';
 COMMENT ON COLUMN outbox.queues.handler_owner IS 'the role that owned the handler when it was set; it does not run for another owner';
 COMMENT ON COLUMN outbox.queues.dead_letter_queue IS 'the queue into which a message outbox.dead_letter is enqueued in the transaction that ends a message of this one as FAILED; NULL = none';
+COMMENT ON COLUMN outbox.queues.protect IS 'what enqueue protects by itself: {"subject": "$.customer_id", "fields": ["$.email"]}; NULL = nothing';
+COMMENT ON COLUMN outbox.queues.reveal_on_claim IS 'true: claims, and the handler, get protected fields in plain text';
 COMMENT ON CONSTRAINT queues_pkey ON outbox.queues IS 'one row for each queue';
 COMMENT ON INDEX outbox.queues_pkey IS 'one row for each queue';
 COMMENT ON CONSTRAINT queues_name_length ON outbox.queues IS 'a queue name is a NOTIFY payload too';
@@ -193,6 +199,7 @@ COMMENT ON CONSTRAINT queues_fair_by ON outbox.queues IS 'the choices this versi
 COMMENT ON CONSTRAINT queues_priority_aging ON outbox.queues IS 'a priority takes longer than zero to rise';
 COMMENT ON CONSTRAINT queues_handler ON outbox.queues IS 'a handler has a name and an owner';
 COMMENT ON CONSTRAINT queues_handler_timeout ON outbox.queues IS 'a handler gets some time';
+COMMENT ON CONSTRAINT queues_protect ON outbox.queues IS 'a rule has a subject and fields; none is NULL';
 COMMENT ON CONSTRAINT queues_dead_letter_queue ON outbox.queues IS 'none is NULL; dead letters are told to another queue';
 
 CREATE TRIGGER merge_queue BEFORE INSERT ON outbox.queues
@@ -550,6 +557,103 @@ COMMENT ON CONSTRAINT retention_pkey ON outbox.retention IS 'there is one policy
 COMMENT ON INDEX outbox.retention_pkey IS 'there is one policy';
 COMMENT ON CONSTRAINT retention_is_one_row ON outbox.retention IS 'there is one policy';
 
+---------------------------------------------------------------- privacy: tables
+
+CREATE TABLE outbox.subject_hash_key (
+	one boolean NOT NULL DEFAULT true,
+	key_id text COLLATE "C" NOT NULL,
+	wrapped bytea NOT NULL,
+	lineage text COLLATE "C" NOT NULL,
+	created_at timestamptz NOT NULL,
+	CONSTRAINT subject_hash_key_pkey PRIMARY KEY (one),
+	CONSTRAINT subject_hash_key_is_one_row CHECK (one)
+);
+COMMENT ON TABLE outbox.subject_hash_key IS 'The key with which the hashes of subjects are made, wrapped by the master key: one row from the first use of outbox.protect on. Who can open it has the right master key.';
+COMMENT ON COLUMN outbox.subject_hash_key.one IS 'true: there is no second row';
+COMMENT ON COLUMN outbox.subject_hash_key.key_id IS 'the master key that wraps it';
+COMMENT ON COLUMN outbox.subject_hash_key.wrapped IS 'nonce, ciphertext and tag of AES-256-GCM';
+COMMENT ON COLUMN outbox.subject_hash_key.lineage IS 'cluster, database and timeline in which erasures are known to be complete; another one means that the database was restored or promoted';
+COMMENT ON COLUMN outbox.subject_hash_key.created_at IS 'when it was made';
+COMMENT ON CONSTRAINT subject_hash_key_pkey ON outbox.subject_hash_key IS 'there is one key';
+COMMENT ON INDEX outbox.subject_hash_key_pkey IS 'there is one key';
+COMMENT ON CONSTRAINT subject_hash_key_is_one_row ON outbox.subject_hash_key IS 'there is one key';
+
+CREATE TABLE outbox.subject_keys (
+	subject_hash bytea NOT NULL,
+	sid uuid NOT NULL,
+	key_id text COLLATE "C" NOT NULL,
+	wrapped bytea NOT NULL,
+	created_at timestamptz NOT NULL,
+	CONSTRAINT subject_keys_pkey PRIMARY KEY (subject_hash)
+);
+CREATE UNIQUE INDEX subject_keys_sid ON outbox.subject_keys (sid);
+COMMENT ON TABLE outbox.subject_keys IS 'The keys that encrypt protected fields, one for each subject, wrapped by the master key. To erase a subject is to delete its row.';
+COMMENT ON COLUMN outbox.subject_keys.subject_hash IS 'HMAC-SHA-256 of the subject''s name';
+COMMENT ON COLUMN outbox.subject_keys.sid IS 'names the key in protected values';
+COMMENT ON COLUMN outbox.subject_keys.key_id IS 'the master key that wraps it';
+COMMENT ON COLUMN outbox.subject_keys.wrapped IS 'nonce, ciphertext and tag of AES-256-GCM';
+COMMENT ON COLUMN outbox.subject_keys.created_at IS 'when it was made';
+COMMENT ON CONSTRAINT subject_keys_pkey ON outbox.subject_keys IS 'a subject has one key';
+COMMENT ON INDEX outbox.subject_keys_pkey IS 'a subject has one key';
+COMMENT ON INDEX outbox.subject_keys_sid IS 'finds the key of a protected value';
+
+CREATE TABLE outbox.subjects (
+	sid uuid NOT NULL,
+	subject_hash bytea NOT NULL,
+	created_at timestamptz NOT NULL,
+	CONSTRAINT subjects_pkey PRIMARY KEY (sid)
+);
+CREATE INDEX subjects_subject ON outbox.subjects (subject_hash);
+COMMENT ON TABLE outbox.subjects IS 'Each key that a subject ever had, also destroyed ones; append-only. The subject''s name is nowhere.';
+COMMENT ON COLUMN outbox.subjects.sid IS 'names the key in protected values';
+COMMENT ON COLUMN outbox.subjects.subject_hash IS 'HMAC-SHA-256 of the subject''s name';
+COMMENT ON COLUMN outbox.subjects.created_at IS 'when the key was made';
+COMMENT ON CONSTRAINT subjects_pkey ON outbox.subjects IS 'a sid names one key';
+COMMENT ON INDEX outbox.subjects_pkey IS 'a sid names one key';
+COMMENT ON INDEX outbox.subjects_subject IS 'finds the keys of a subject';
+
+CREATE TABLE outbox.erasures (
+	certificate uuid NOT NULL,
+	subject_hash bytea NOT NULL,
+	sid uuid,
+	reason text NOT NULL,
+	requested_by text NOT NULL,
+	erased_by text NOT NULL,
+	erased_at timestamptz NOT NULL,
+	messages bigint NOT NULL,
+	seal_no bigint,
+	CONSTRAINT erasures_pkey PRIMARY KEY (certificate)
+);
+CREATE INDEX erasures_sid ON outbox.erasures (sid) WHERE sid IS NOT NULL;
+CREATE INDEX erasures_subject ON outbox.erasures (subject_hash);
+COMMENT ON TABLE outbox.erasures IS 'A certificate of each erasure; append-only.';
+COMMENT ON COLUMN outbox.erasures.certificate IS 'what erase_subject returned';
+COMMENT ON COLUMN outbox.erasures.subject_hash IS 'HMAC-SHA-256 of the subject''s name';
+COMMENT ON COLUMN outbox.erasures.sid IS 'the key that was destroyed; NULL = the subject had none';
+COMMENT ON COLUMN outbox.erasures.reason IS 'the reason that the caller gave';
+COMMENT ON COLUMN outbox.erasures.requested_by IS 'who asked for it, as the caller says';
+COMMENT ON COLUMN outbox.erasures.erased_by IS 'the role that called';
+COMMENT ON COLUMN outbox.erasures.erased_at IS 'when';
+COMMENT ON COLUMN outbox.erasures.messages IS 'how many messages had fields under this key';
+COMMENT ON COLUMN outbox.erasures.seal_no IS 'the last seal at that time; NULL = there was none';
+COMMENT ON CONSTRAINT erasures_pkey ON outbox.erasures IS 'a certificate has one number';
+COMMENT ON INDEX outbox.erasures_pkey IS 'a certificate has one number';
+COMMENT ON INDEX outbox.erasures_sid IS 'finds out when the key of a protected value was destroyed';
+COMMENT ON INDEX outbox.erasures_subject IS 'finds the erasures of a subject';
+
+CREATE TABLE outbox.subject_messages (
+	sid uuid NOT NULL,
+	outbox_id uuid NOT NULL,
+	CONSTRAINT subject_messages_pkey PRIMARY KEY (sid, outbox_id)
+);
+CREATE INDEX subject_messages_message ON outbox.subject_messages (outbox_id);
+COMMENT ON TABLE outbox.subject_messages IS 'Which messages have fields under which key, written as they are enqueued.';
+COMMENT ON COLUMN outbox.subject_messages.sid IS 'the key';
+COMMENT ON COLUMN outbox.subject_messages.outbox_id IS 'the message';
+COMMENT ON CONSTRAINT subject_messages_pkey ON outbox.subject_messages IS 'a message stands once under a key';
+COMMENT ON INDEX outbox.subject_messages_pkey IS 'finds the messages of a subject';
+COMMENT ON INDEX outbox.subject_messages_message IS 'finds what goes with a retired partition';
+
 ---------------------------------------------------------------- append-only
 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON outbox.messages
@@ -616,6 +720,23 @@ ALTER TABLE outbox.pending ENABLE ALWAYS TRIGGER pending_changing;
 COMMENT ON TRIGGER pending_changing ON outbox.pending IS 'if a statement that changes rows and claims is rolled back, other claims still find the rows';
 COMMENT ON TRIGGER pending_changed ON outbox.pending IS 'a message without its row is never delivered: refuses DELETE and another outbox_id; the functions of the outbox do not fire it';
 
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON outbox.subjects
+	FOR EACH ROW EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.subjects ENABLE ALWAYS TRIGGER append_only;
+COMMENT ON TRIGGER append_only ON outbox.subjects IS 'what was protected stays known';
+CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON outbox.subjects
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.subjects ENABLE ALWAYS TRIGGER append_only_truncate;
+COMMENT ON TRIGGER append_only_truncate ON outbox.subjects IS 'what was protected stays known';
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON outbox.erasures
+	FOR EACH ROW EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.erasures ENABLE ALWAYS TRIGGER append_only;
+COMMENT ON TRIGGER append_only ON outbox.erasures IS 'an erasure stays proven';
+CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON outbox.erasures
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.erasures ENABLE ALWAYS TRIGGER append_only_truncate;
+COMMENT ON TRIGGER append_only_truncate ON outbox.erasures IS 'an erasure stays proven';
+
 ---------------------------------------------------------------- dumps
 
 SELECT pg_catalog.pg_extension_config_dump('outbox.queues', '');
@@ -630,6 +751,11 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.replays', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.dead', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.retired_numbers', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.retention', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.subject_hash_key', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.subject_keys', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.subjects', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.erasures', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.subject_messages', '');
 
 INSERT INTO outbox.queues (queue) VALUES ('default');
 
@@ -776,11 +902,12 @@ CREATE FUNCTION outbox.create_queue(queue text, max_attempts integer DEFAULT 20,
 	validator text DEFAULT NULL, paused boolean DEFAULT false, max_in_flight integer DEFAULT NULL, payload_kind text DEFAULT 'object',
 	max_releases integer DEFAULT NULL, rate_limit double precision DEFAULT NULL, rate_burst integer DEFAULT NULL,
 	max_in_flight_per_key integer DEFAULT NULL, fair_by text DEFAULT NULL, priority_aging interval DEFAULT NULL,
-	handler text DEFAULT NULL, handler_timeout interval DEFAULT '30 seconds', dead_letter_queue text DEFAULT NULL)
+	handler text DEFAULT NULL, handler_timeout interval DEFAULT '30 seconds', dead_letter_queue text DEFAULT NULL,
+	protect jsonb DEFAULT NULL, reveal_on_claim boolean DEFAULT false)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_create_queue';
 COMMENT ON FUNCTION outbox.create_queue IS
-$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts, max_releases, max_in_flight, rate_limit, max_in_flight_per_key: NULL = no limit. rate_burst: NULL = the messages of one second, at least 1; without rate_limit it has no effect. fair_by: NULL or the empty string = not fair. priority_aging: NULL or 0 = priorities are strict. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each enqueue into the queue, but not a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again. handler: the qualified name of a function f(message outbox.claimed) RETURNS void; NULL or the empty string = none. Background processes (outbox.handler_workers), or maintain() where no background worker is, claim the messages and call it for each, in one transaction with the outcome: DISPATCHED if it returns; an error undoes its work and is recorded as RETRYABLE with its SQLSTATE, as FAILED if that begins with P8. It runs as its owner and cannot change role, in READ COMMITTED, with search_path pg_catalog, pg_temp, for handler_timeout at most; the caller must be a member of its owner, and after a change of owner it must be set again. No other worker may claim from the queue. dead_letter_queue: another queue, without one itself; NULL or the empty string = none. The transaction that ends a message of this queue as FAILED, in whatever way, enqueues a message outbox.dead_letter into it: payload outbox_id, queue, event_id, event_type, aggregate_type, aggregate_id, attempts, error_code, error_message; the headers of the dead message; its outbox_id as idempotency_key; no partition_key. No validator is asked.
-Errors: 42710 it exists; P7004 unknown dead_letter_queue; 22004 and 22023 bad arguments; 42883 and 42501 a validator or handler that does not exist, or that the caller does not own. Locks: a dead_letter_queue cannot be dropped until the end of the transaction, and others that name one wait for it. Cost: one row.$$;
+$$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts, max_releases, max_in_flight, rate_limit, max_in_flight_per_key: NULL = no limit. rate_burst: NULL = the messages of one second, at least 1; without rate_limit it has no effect. fair_by: NULL or the empty string = not fair. priority_aging: NULL or 0 = priorities are strict. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each enqueue into the queue, but not a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again. handler: the qualified name of a function f(message outbox.claimed) RETURNS void; NULL or the empty string = none. Background processes (outbox.handler_workers), or maintain() where no background worker is, claim the messages and call it for each, in one transaction with the outcome: DISPATCHED if it returns; an error undoes its work and is recorded as RETRYABLE with its SQLSTATE, as FAILED if that begins with P8. It runs as its owner and cannot change role, in READ COMMITTED, with search_path pg_catalog, pg_temp, for handler_timeout at most; the caller must be a member of its owner, and after a change of owner it must be set again. No other worker may claim from the queue. dead_letter_queue: another queue, without one itself; NULL or the empty string = none. The transaction that ends a message of this queue as FAILED, in whatever way, enqueues a message outbox.dead_letter into it: payload outbox_id, queue, event_id, event_type, aggregate_type, aggregate_id, attempts, error_code, error_message; the headers of the dead message; its outbox_id as idempotency_key; no partition_key. No validator is asked. protect: {"subject": "$.customer_id", "fields": ["$.email"]}: what is enqueued has these fields encrypted as by outbox.protect, for the subject at that place; NULL or {} = none. A payload that has such a field and no subject is refused (22023), and so is payload_bytes. reveal_on_claim: true = claims and the handler get protected fields in plain text; only a member of outbox_privacy may set it.
+Errors: 42710 it exists; P7004 unknown dead_letter_queue; 22004 and 22023 bad arguments; 42883 and 42501 a validator or handler that does not exist, or that the caller does not own; 42501 reveal_on_claim without the role. Locks: a dead_letter_queue cannot be dropped until the end of the transaction, and others that name one wait for it. Cost: one row.$$;
 
 CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, lease interval DEFAULT NULL,
 	backoff_base interval DEFAULT NULL, backoff_cap interval DEFAULT NULL, backoff_jitter real DEFAULT NULL,
@@ -788,10 +915,11 @@ CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, 
 	validator text DEFAULT NULL, paused boolean DEFAULT NULL, max_in_flight integer DEFAULT -1, payload_kind text DEFAULT NULL,
 	max_releases integer DEFAULT -1, rate_limit double precision DEFAULT -1, rate_burst integer DEFAULT -1,
 	max_in_flight_per_key integer DEFAULT -1, fair_by text DEFAULT NULL, priority_aging interval DEFAULT NULL,
-	handler text DEFAULT NULL, handler_timeout interval DEFAULT NULL, dead_letter_queue text DEFAULT NULL)
+	handler text DEFAULT NULL, handler_timeout interval DEFAULT NULL, dead_letter_queue text DEFAULT NULL,
+	protect jsonb DEFAULT NULL, reveal_on_claim boolean DEFAULT NULL)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_alter_queue';
 COMMENT ON FUNCTION outbox.alter_queue IS
-$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts, max_releases, max_in_flight, rate_limit, rate_burst, max_in_flight_per_key: -1 keeps, NULL = no limit or the default. validator, fair_by, handler, dead_letter_queue: the empty string removes it. priority_aging: 0 removes it. ordering to and from fifo, fair_by, and max_in_flight_per_key from and to NULL: only while the queue holds no pending message, committed or not yet. on_dead_head: keys that are blocked stay so.
+$$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts, max_releases, max_in_flight, rate_limit, rate_burst, max_in_flight_per_key: -1 keeps, NULL = no limit or the default. validator, fair_by, handler, dead_letter_queue: the empty string removes it. priority_aging: 0 removes it. protect: {} removes it; only a member of outbox_privacy may change or remove it once it is set, or set reveal_on_claim. ordering to and from fifo, fair_by, and max_in_flight_per_key from and to NULL: only while the queue holds no pending message, committed or not yet. on_dead_head: keys that are blocked stay so.
 Errors: P7004 unknown queue; 55006 one of these while messages are pending; 22004, 22023, 42883 and 42501 as create_queue. Locks: waits for another change of the same queue; dead_letter_queue as create_queue. Cost: one row.$$;
 
 CREATE FUNCTION outbox.drop_queue(queue text)
@@ -1356,6 +1484,155 @@ COMMENT ON FUNCTION outbox.check_rows(boolean) IS
 $$What check() asks of the rows: pending ones without a message or a queue, those in DEFAULT, how much there is without a retention, keys that a dead message blocks, and limits that expired leases use up. deep: also ordered keys without a head, or with two, and messages without a turn in queues that serve keys in turn.
 No errors. Locks: those of reading. Cost: a few look-ups a queue; deep: reads pending.$$;
 
+---------------------------------------------------------------- privacy
+
+CREATE FUNCTION outbox.protect(payload jsonb, subject text, fields text[]) RETURNS jsonb
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_protect';
+COMMENT ON FUNCTION outbox.protect(jsonb, text, text[]) IS
+$$Encrypts fields of a payload under the key of their subject, which it makes if there is none. Call it in the transaction that stores the result.
+payload: any JSON. subject: whom the fields are about, 1 to 1024 bytes. fields: names of top-level fields, or JSON paths such as $.customer.email and $.lines[*].name; those that are not there are left out. Returns the payload with {"$enc": ...} in their places; what is protected already, for this subject and in this place, stays.
+Errors: 55000 no master key; 22023 an empty subject, a path that is none, or AUTHENTICATION_FAILED: another master key; 22004 NULL; 25006 read-only transaction.
+Locks: waits for an open transaction that makes the key of the same subject, or erases it, or erases one of a 1024th of the others. Holds off the erasure of the subject to the end of the transaction.
+Cost: some index look-ups, and one encryption for each field.$$;
+
+CREATE FUNCTION outbox.reveal(payload jsonb) RETURNS jsonb
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_reveal';
+COMMENT ON FUNCTION outbox.reveal(jsonb) IS
+$$Decrypts the protected fields of a payload. A field whose subject was erased becomes {"$erased": true, "at": ...}.
+payload: the whole payload as it was protected: a value is bound to its place.
+Errors: 55000 no master key; 22023 AUTHENTICATION_FAILED: a value was changed or moved, is of another database, or the master key is another one; 22004 NULL.
+Locks: none but those of reading. Cost: an index look-up for each subject, and one decryption for each field.$$;
+
+CREATE FUNCTION outbox.erase_subject(subject text, reason text, requested_by text) RETURNS uuid
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_erase_subject';
+COMMENT ON FUNCTION outbox.erase_subject(text, text, text) IS
+$$Destroys the key of a subject: from the commit on no role can read the fields that were protected for it, in messages, sagas and inboxes of this database. The ciphertexts stay.
+subject: as outbox.protect got it. reason, requested_by: for the certificate; they stay, so name no person. Returns the certificate, a row of outbox.erasures. A subject without a key gets a certificate, too.
+Errors: 55000 no master key; 22023 an empty argument, or AUTHENTICATION_FAILED: another master key, and then nothing is destroyed; 22004 NULL; 25006 read-only transaction.
+Locks: waits for open transactions that protect fields of the subject; with an open erasure, who protects fields of this subject, or of a 1024th of all others, waits for it.
+Cost: some index look-ups, and one entry for each message of the subject.$$;
+
+CREATE FUNCTION outbox.reveal_of(payload jsonb, sids uuid[]) RETURNS jsonb
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_reveal_of';
+COMMENT ON FUNCTION outbox.reveal_of(jsonb, uuid[]) IS
+$$Of subject_report(): as outbox.reveal, but only fields under these keys; what cannot be revealed stays as it is.
+Errors: 55000 no master key; 22004 NULL. Locks: those of reading. Cost: as outbox.reveal.$$;
+
+CREATE FUNCTION outbox.subject_hash(subject text) RETURNS bytea
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_subject_hash';
+COMMENT ON FUNCTION outbox.subject_hash(text) IS
+$$The keyed hash under which the tables have a subject.
+Errors: 55000 no master key, or nothing was protected yet; 22023 an empty subject, or AUTHENTICATION_FAILED: another master key; 22004 NULL. Locks: those of reading. Cost: one look-up.$$;
+
+CREATE FUNCTION outbox.rewrapped_key(wrapped bytea, key_id text, subject_hash bytea, sid uuid) RETURNS bytea
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_rewrapped_key';
+COMMENT ON FUNCTION outbox.rewrapped_key(bytea, text, bytea, uuid) IS
+$$Of rotate_master_key(): a wrapped key, wrapped by the current master key. subject_hash, sid: NULL for the key of hashes.
+NULL if wrapped or key_id is. Errors: 55000 no master key; 22023 AUTHENTICATION_FAILED: the former master key is not at hand, or the wrapped key was changed. Locks: none. Cost: a decryption and an encryption.$$;
+
+CREATE FUNCTION outbox.master_key_id() RETURNS text
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_master_key_id';
+COMMENT ON FUNCTION outbox.master_key_id() IS
+$$The id of the current master key: a hash, which tells nothing of the key.
+Errors: 55000 no master key. Locks: none. Cost: looks whether the file has changed.$$;
+
+CREATE FUNCTION outbox.master_key_problem() RETURNS text
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_master_key_problem';
+COMMENT ON FUNCTION outbox.master_key_problem() IS
+$$Of check(): why there is no master key; NULL = there is one. No errors. Locks: none. Cost: as outbox.master_key_id.$$;
+
+CREATE FUNCTION outbox.lineage() RETURNS text
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_lineage';
+COMMENT ON FUNCTION outbox.lineage() IS
+$$Of check(): the cluster, the database and the timeline; NULL on a standby. No errors, no locks, no cost.$$;
+
+CREATE FUNCTION outbox.hash_key_id() RETURNS text
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_hash_key_id';
+COMMENT ON FUNCTION outbox.hash_key_id() IS
+$$Of export_erasures(): the id of the key of hashes. Databases with the same one can exchange erasures.
+Errors: 55000 no master key, or nothing was protected yet; 22023 AUTHENTICATION_FAILED: another master key. Locks: those of reading. Cost: one look-up.$$;
+
+CREATE FUNCTION outbox.rotate_master_key() RETURNS bigint
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+	UPDATE outbox.subject_hash_key h SET wrapped = outbox.rewrapped_key(h.wrapped, h.key_id, NULL, NULL), key_id = outbox.master_key_id()
+	WHERE h.key_id <> outbox.master_key_id();
+	WITH rewrapped AS (
+		UPDATE outbox.subject_keys k SET wrapped = outbox.rewrapped_key(k.wrapped, k.key_id, k.subject_hash, k.sid), key_id = outbox.master_key_id()
+		WHERE k.key_id <> outbox.master_key_id()
+		RETURNING 1
+	), counted AS (
+		SELECT count(*) AS keys FROM rewrapped)
+	SELECT c.keys FROM counted c CROSS JOIN LATERAL outbox.record_event('KEY_ROTATED', detail => jsonb_build_object('keys', c.keys, 'key_id', outbox.master_key_id())) e;
+END;
+COMMENT ON FUNCTION outbox.rotate_master_key() IS
+$$Wraps the keys of all subjects, and that of hashes, by the current master key, the first one of its source; the former ones must be there, too, until it has committed. Returns how many keys of subjects it wrapped. Protected values do not change.
+Errors: 55000 no master key; 22023 AUTHENTICATION_FAILED: a former master key is not at hand, or a wrapped key was changed, and then nothing is changed; 40001 in REPEATABLE READ and above, if keys are erased meanwhile.
+Locks: producers and readers do not wait for it; erasures do. Cost: reads outbox.subject_keys, and updates each row under another master key.$$;
+
+CREATE FUNCTION outbox.export_erasures() RETURNS SETOF jsonb
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+	SELECT jsonb_build_object('format', 'outbox erasure 1', 'hash_key', k.id, 'certificate', e.certificate, 'subject_hash', encode(e.subject_hash, 'hex'),
+		'sid', e.sid, 'reason', e.reason, 'requested_by', e.requested_by, 'erased_by', e.erased_by, 'erased_at', e.erased_at, 'messages', e.messages, 'seal_no', e.seal_no)
+	FROM outbox.erasures e CROSS JOIN (SELECT outbox.hash_key_id() AS id) k
+	ORDER BY e.erased_at, e.certificate;
+END;
+COMMENT ON FUNCTION outbox.export_erasures() IS
+$$The certificates of all erasures, one a row, oldest first, for outbox.reapply_erasures after a restore. Keep them where a restore does not reach. They name no subject.
+Errors: 55000 no master key, or nothing was protected yet; 22023 AUTHENTICATION_FAILED: another master key. Locks: those of reading. Cost: reads outbox.erasures.$$;
+
+CREATE FUNCTION outbox.reapply_erasures(certificates jsonb[]) RETURNS bigint
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_reapply_erasures';
+COMMENT ON FUNCTION outbox.reapply_erasures(jsonb[]) IS
+$$After a restore: destroys the keys that were destroyed before, and that the backup has brought back. check() warns until it was called once.
+certificates: what outbox.export_erasures has returned; those that are known do no harm; an empty array says that there are none. Returns how many keys it destroyed.
+Errors: 55000 no master key; 22023 a certificate of another database, or AUTHENTICATION_FAILED: another master key; 22004 NULL; 25006 read-only transaction.
+Locks: as outbox.erase_subject, of all those subjects. Cost: some index look-ups a certificate.$$;
+
+CREATE FUNCTION outbox.subject_report(subject text)
+RETURNS TABLE (sid uuid, outbox_id uuid, queue text, event_type text, created_at timestamptz, payload jsonb, headers jsonb)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+	WITH sids AS MATERIALIZED (
+		SELECT array_agg(s.sid) AS list FROM outbox.subjects s WHERE s.subject_hash = (SELECT outbox.subject_hash(subject_report.subject))
+	)
+	SELECT m.sid, m.outbox_id, f.queue, f.event_type, f.created_at, outbox.reveal_of(f.payload, sids.list), f.headers
+	FROM sids CROSS JOIN LATERAL unnest(sids.list) k(sid) JOIN outbox.subject_messages m ON m.sid = k.sid
+	LEFT JOIN LATERAL (
+		SELECT g.queue, g.event_type, g.created_at, g.payload, g.headers FROM outbox.messages g WHERE g.outbox_id = m.outbox_id LIMIT 1) f ON true
+	ORDER BY m.outbox_id, m.sid;
+END;
+COMMENT ON FUNCTION outbox.subject_report(text) IS
+$$The messages that have fields of a subject, with these fields in plain text, and those of others as they are stored; what was erased as outbox.reveal shows it. One row for each message and key; queue and the columns after it are NULL for messages that were retired.
+subject: as outbox.protect got it.
+Errors: 55000 no master key; 22023 an empty subject, or AUTHENTICATION_FAILED: another master key; 22004 NULL; none where nothing was protected yet.
+Locks: those of reading. Cost: an index look-up a message.$$;
+
+CREATE FUNCTION outbox.check_privacy(deep boolean)
+RETURNS TABLE (severity text, object text, problem text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+	WITH used AS (
+		SELECT k.key_id, k.lineage, outbox.master_key_problem() AS problem FROM outbox.subject_hash_key k
+	)
+	SELECT 'error', 'outbox.master_key_file', 'there is no master key, so nothing can be protected, revealed or erased: ' || u.problem
+	FROM used u WHERE u.problem IS NOT NULL
+	UNION ALL
+	SELECT 'warning', 'outbox.subject_keys', 'the current master key is another one than the one that wraps the keys: see outbox.rotate_master_key()'
+	FROM used u WHERE u.problem IS NULL AND u.key_id <> outbox.master_key_id()
+	UNION ALL
+	SELECT 'warning', 'outbox.subject_keys', k.keys || ' keys are wrapped by a former master key: see outbox.rotate_master_key()'
+	FROM used u CROSS JOIN LATERAL (SELECT count(*) AS keys FROM outbox.subject_keys s WHERE s.key_id <> outbox.master_key_id()) k
+	WHERE deep AND u.problem IS NULL AND u.key_id = outbox.master_key_id() AND k.keys > 0
+	UNION ALL
+	SELECT 'warning', 'outbox.erasures', 'the database was restored, copied or promoted, so erasures may be missing: see outbox.reapply_erasures()'
+	FROM used u WHERE u.lineage <> outbox.lineage();
+END;
+COMMENT ON FUNCTION outbox.check_privacy(boolean) IS
+$$What check() asks of protected fields, once there are any: whether there is a master key, whether it was rotated to the end, and whether erasures were applied after a restore. deep: also each key.
+No errors. Locks: those of reading. Cost: one look-up; deep: reads outbox.subject_keys.$$;
+
 CREATE FUNCTION outbox.check(deep boolean DEFAULT false)
 RETURNS TABLE (severity text, object text, problem text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -1396,6 +1673,9 @@ BEGIN ATOMIC
 	), wanted_triggers(oid, function, bits, kind) AS (
 		SELECT l.oid, 'outbox.append_only()'::regprocedure, g.bits, g.kind FROM ledger l CROSS JOIN guards g
 		UNION ALL
+		SELECT p.oid, 'outbox.append_only()'::regprocedure, g.bits, g.kind
+		FROM (VALUES ('outbox.subjects'::regclass::oid), ('outbox.erasures'::regclass::oid)) p(oid) CROSS JOIN guards g
+		UNION ALL
 		VALUES ('outbox.pending'::regclass::oid, 'outbox.append_only()'::regprocedure, 2 | 32, 'TRUNCATE'),
 			('outbox.pending'::regclass::oid, 'outbox.pending_changed()'::regprocedure, 1 | 4 | 8 | 16, 'INSERT, UPDATE and DELETE'),
 			('outbox.pending'::regclass::oid, 'outbox.pending_changed()'::regprocedure, 1 | 2 | 16, 'UPDATE (BEFORE)'),
@@ -1406,7 +1686,8 @@ BEGIN ATOMIC
 		SELECT c.oid, c.relname::text
 		FROM pg_class c
 		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r'
-			AND c.relname IN ('queues', 'pending', 'idempotency_keys', 'key_numbers', 'key_marks', 'replays', 'dead', 'retired_numbers', 'rate_spending')
+			AND c.relname IN ('queues', 'pending', 'idempotency_keys', 'key_numbers', 'key_marks', 'replays', 'dead', 'retired_numbers', 'rate_spending',
+				'subject_hash_key', 'subject_keys', 'subjects', 'erasures', 'subject_messages')
 	), grants(object, owner, acl, is_core) AS (
 		SELECT o.oid::regclass::text, o.relowner, o.relacl, o.is_core FROM ours o
 		UNION ALL
@@ -1484,7 +1765,7 @@ BEGIN ATOMIC
 	UNION ALL
 	SELECT 'error', 'role ' || quote_ident(r.rolname), 'can log in, is a superuser, or has CREATEROLE or BYPASSRLS'
 	FROM pg_roles r
-	WHERE (r.rolname IN ('outbox_owner', 'outbox_ingest', 'outbox_executor', 'outbox_operator', 'outbox_readonly', 'outbox_auditor', 'outbox_lookup')
+	WHERE (r.rolname IN ('outbox_owner', 'outbox_ingest', 'outbox_executor', 'outbox_operator', 'outbox_readonly', 'outbox_auditor', 'outbox_privacy', 'outbox_lookup')
 			OR r.oid IN (SELECT g.owner FROM grants g WHERE NOT g.is_core))
 		AND (r.rolcanlogin OR r.rolsuper OR r.rolcreaterole OR r.rolbypassrls)
 	UNION ALL
@@ -1582,11 +1863,11 @@ BEGIN ATOMIC
 	SELECT r.severity, r.object, r.problem
 	FROM (SELECT true AS may WHERE NOT EXISTS (
 		SELECT 1 FROM ours o WHERE o.is_core AND o.relkind IN ('r', 'p') AND pg_get_userbyid(o.relowner) <> 'outbox_owner')) owner
-	CROSS JOIN LATERAL outbox.check_rows(deep) r
+	CROSS JOIN LATERAL (SELECT * FROM outbox.check_rows(deep) UNION ALL SELECT * FROM outbox.check_privacy(deep)) r
 	ORDER BY 1, 2, 3;
 END;
 COMMENT ON FUNCTION outbox.check(boolean) IS
-$$Reports problems: triggers of the outbox that are missing, replaced or not ENABLE ALWAYS, on detached and archived partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules, row level security and deferrable or excluding constraints; states beyond those of a finished try; unlogged tables; write grants, also by default, anything granted to PUBLIC, members of those who may write, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; pending rows without a message or without a queue; no background worker, and why, or one in trouble; rows in DEFAULT; 10 GB without a retention; keys that a dead message blocks; limits that expired leases use up. The contracts, extensions outbox_... that require this one, are checked as well: their tables must be append-only. No row = nothing found.
+$$Reports problems: triggers of the outbox that are missing, replaced or not ENABLE ALWAYS, on detached and archived partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules, row level security and deferrable or excluding constraints; states beyond those of a finished try; unlogged tables; write grants, also by default, anything granted to PUBLIC, members of those who may write, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; pending rows without a message or without a queue; no background worker, and why, or one in trouble; rows in DEFAULT; 10 GB without a retention; keys that a dead message blocks; limits that expired leases use up; protected fields without a master key, under a former one, or restored without their erasures. The contracts, extensions outbox_... that require this one, are checked as well: their tables must be append-only. No row = nothing found.
 deep: also messages that are neither pending nor ended, ordered keys of which no message can be claimed, or two, and messages without a turn. severity: error, or warning if no guarantee is broken. object: what has the problem. problem: the problem. Errors: 42501 when queues was given to another owner. No locks but those of reading; reads catalogs, queues, and the first 100 rows of pending of each queue; deep: as outbox.lost_messages(), and all of pending.$$;
 
 ---------------------------------------------------------------- owner and rights
@@ -1621,7 +1902,7 @@ REVOKE ALL ON ALL TABLES IN SCHEMA outbox FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA outbox FROM PUBLIC;
 REVOKE ALL ON TYPE outbox.attempt_state, outbox.claimed FROM PUBLIC;
 
-GRANT USAGE ON SCHEMA outbox TO outbox_ingest, outbox_executor, outbox_operator, outbox_readonly, outbox_auditor;
+GRANT USAGE ON SCHEMA outbox TO outbox_ingest, outbox_executor, outbox_operator, outbox_readonly, outbox_auditor, outbox_privacy;
 GRANT USAGE ON TYPE outbox.attempt_state TO outbox_executor, outbox_operator, outbox_readonly, outbox_auditor;
 -- Whoever makes a handler names it.
 GRANT USAGE ON TYPE outbox.claimed TO outbox_ingest, outbox_executor, outbox_operator;
@@ -1664,6 +1945,15 @@ GRANT SELECT ON outbox.status, outbox.operational_status, outbox.dead_letters, o
 TO outbox_operator, outbox_readonly, outbox_auditor;
 GRANT SELECT ON outbox.queues, outbox.messages, outbox.pending, outbox.attempts, outbox.events, outbox.dead, outbox.key_marks, outbox.retention
 TO outbox_operator, outbox_readonly, outbox_auditor;
+
+-- Who reveals and erases is apart from who operates, and from who audits.
+GRANT EXECUTE ON FUNCTION outbox.protect(jsonb, text, text[]) TO outbox_ingest, outbox_privacy;
+GRANT EXECUTE ON FUNCTION outbox.reveal(jsonb), outbox.erase_subject(text, text, text), outbox.subject_report(text), outbox.export_erasures(),
+	outbox.reapply_erasures(jsonb[])
+TO outbox_privacy;
+GRANT EXECUTE ON FUNCTION outbox.rotate_master_key(), outbox.master_key_id() TO outbox_operator;
+GRANT SELECT ON outbox.subjects, outbox.erasures, outbox.subject_messages TO outbox_privacy;
+GRANT SELECT ON outbox.erasures TO outbox_auditor;
 
 ---------------------------------------------------------------- the first partitions
 

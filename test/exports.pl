@@ -41,18 +41,26 @@ my %known = map { $_ => 1, "pg_finfo_$_" => 1 } keys %entry;
 is_deeply([ grep { !$known{$_} && !/^(?:Pg_magic_func|_PG_init|outbox_\w*_main)$/ } sort keys %listed ], [],
 	'no entry point that no install script uses');
 
-# Of OpenSSL 1.1 and 3 alike: the digests, compiled for 1.1, ask for functions that 1.1 has and 3 still has.
-my %of_1_1 = map { $_ => 1 } qw(EVP_sha256 EVP_MD_CTX_new EVP_DigestInit_ex EVP_DigestUpdate EVP_DigestFinal_ex);
+# Of OpenSSL 1.1 and 3 alike: digests and ciphers, compiled for 1.1, ask for functions that 1.1 has and 3 still has.
+my %of_1_1 = (
+	'core/sha256' => [qw(EVP_sha256 EVP_MD_CTX_new EVP_DigestInit_ex EVP_DigestUpdate EVP_DigestFinal_ex)],
+	'server/cipher' => [
+		qw(EVP_sha256 EVP_aes_256_gcm EVP_CIPHER_CTX_new EVP_CIPHER_CTX_reset EVP_CIPHER_CTX_ctrl EVP_EncryptInit_ex EVP_EncryptUpdate EVP_EncryptFinal_ex
+			EVP_DecryptInit_ex EVP_DecryptUpdate EVP_DecryptFinal_ex EVP_EncodeBlock EVP_DecodeBlock)
+	]);
 my $dir = tempdir(CLEANUP => 1);
 open my $header, '>', "$dir/openssl_1_1.h" or die $!;
 print $header "#include <openssl/evp.h>\n#undef OPENSSL_VERSION_NUMBER\n#define OPENSSL_VERSION_NUMBER 0x1010100fL\n";
 close $header or die $!;
-my ($compile) = grep { m{ -c .*src/server/digest\.cpp} } split /\n/, `make -n -W src/server/digest.cpp src/server/digest.o`;
-ok($compile && $compile =~ s{ -MMD -MP -c -o \S+}{ -include $dir/openssl_1_1.h -c -o $dir/digest.o} && system($compile) == 0, 'digests compile for OpenSSL 1.1');
-my %imported = map { map { $_ => 1 } grep { /^EVP_/ } split } `nm --undefined-only --format=posix $dir/digest.o`;
-is_deeply([ sort keys %imported ], [ sort keys %of_1_1 ], '... and need what it has');
-%imported = map { /^((?:EVP|OSSL|SSL|CRYPTO|RAND|SHA)_\w+)/ ? ($1 => 1) : () } `nm -D --undefined-only --format=posix outbox.so`;
-delete $imported{EVP_MD_fetch};
-is_deeply([ grep { !$of_1_1{$_} } sort keys %imported ], [], 'nothing else of OpenSSL is used, but for EVP_MD_fetch, which 3 has');
+foreach my $module (sort keys %of_1_1)
+{
+	my ($compile) = grep { m{ -c .*src/\Q$module\E\.cpp} } split /\n/, `make -n -W src/$module.cpp src/$module.o`;
+	ok($compile && $compile =~ s{ -MMD -MP -c -o \S+}{ -include $dir/openssl_1_1.h -c -o $dir/module.o} && system($compile) == 0, "$module compiles for OpenSSL 1.1");
+	my %imported = map { map { $_ => 1 } grep { /^EVP_/ } split } `nm --undefined-only --format=posix $dir/module.o`;
+	is_deeply([ sort keys %imported ], [ sort @{ $of_1_1{$module} } ], '... and needs what it has');
+}
+my %allowed = map { $_ => 1 } (map { @$_ } values %of_1_1), qw(EVP_MD_fetch EVP_CIPHER_fetch);
+my %imported = map { /^((?:EVP|OSSL|SSL|CRYPTO|RAND|SHA)_\w+)/ ? ($1 => 1) : () } `nm -D --undefined-only --format=posix outbox.so`;
+is_deeply([ grep { !$allowed{$_} } sort keys %imported ], [], 'nothing else of OpenSSL is used, but for EVP_MD_fetch and EVP_CIPHER_fetch, which 3 has');
 
 done_testing();

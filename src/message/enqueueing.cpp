@@ -9,6 +9,7 @@
 #include "message/key_limit.h"
 #include "message/lease.h"
 #include "message/order.h"
+#include "message/protecting.h"
 #include "message/recorded_at.h"
 #include "message/sequence.h"
 #include "commit/transaction.h"
@@ -253,6 +254,7 @@ write_created(Call *call, const Queue *queue, Message **created, int count)
 	Limits limits = {{queue, 0, 0}, {}};
 	Moment moment;
 
+	protect_messages(call, queue, created, count);
 	begin_key_limit(&limits.key, call, queue);
 	if (queue->numbered)
 		numbers = number_messages(call, queue, created, count);

@@ -72,6 +72,9 @@ decode(Table *table, TupleTableSlot *slot)
 	queue->handler_owner = copied_text(table, slot, queues_col::handler_owner);
 	queue->handler_timeout_us = us(queues_col::handler_timeout);
 	queue->dead_letter_queue = copied_text(table, slot, queues_col::dead_letter_queue);
+	queue->protect =
+		given(queues_col::protect) ? DatumGetJsonbPCopy(table->get(slot, queues_col::protect, &isnull)) : nullptr;
+	queue->reveals = DatumGetBool(table->get(slot, queues_col::reveal_on_claim, &isnull));
 	queue->refuses_encoded =
 		VARSIZE_ANY_EXHDR(DatumGetPointer(table->get(slot, queues_col::payload_kind, &isnull))) > 3;
 	queue->paused = DatumGetBool(table->get(slot, queues_col::paused, &isnull)) || everything_is_held();

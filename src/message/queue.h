@@ -27,6 +27,8 @@ struct Queue {
 	text *handler_owner;
 	int64 handler_timeout_us;
 	text *dead_letter_queue;   // nullptr = none
+	Jsonb *protect;            // nullptr = none
+	bool reveals;              // claims give protected fields in plain text
 	int max_attempts;          // 0 = no ceiling
 	int max_releases;          // -1 = no ceiling
 	int max_in_flight;         // 0 = no limit

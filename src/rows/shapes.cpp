@@ -52,6 +52,8 @@ const Shape queues_shape = {
 	 {"handler_timeout", INTERVALOID, not_null},
 	 {"handler_owner", TEXTOID, nullable},
 	 {"dead_letter_queue", TEXTOID, nullable},
+	 {"protect", JSONBOID, nullable},
+	 {"reveal_on_claim", BOOLOID, not_null},
 	 test_column},
 	{{"pkey", true, {"queue"}, nullptr}},
 	{},
@@ -251,9 +253,68 @@ const Shape rate_spending_shape = {
 	nullptr,
 };
 
-const Shape *const all_shapes[shapes] = {&queues_shape,      &messages_shape,      &attempts_shape,
-										 &pending_shape,     &replays_shape,       &idempotency_keys_shape,
-										 &key_numbers_shape, &dead_shape,          &retired_numbers_shape,
-										 &key_marks_shape,   &rate_spending_shape, &audit_events_shape};
+const Shape subject_hash_key_shape = {
+	"subject_hash_key",
+	{{"one", BOOLOID, not_null},
+	 {"key_id", TEXTOID, not_null},
+	 {"wrapped", BYTEAOID, not_null},
+	 {"lineage", TEXTOID, not_null},
+	 {"created_at", TIMESTAMPTZOID, not_null}},
+	{{"pkey", true, {"one"}, nullptr}},
+	{{"subject_hash_key_is_one_row", "one"}},
+	{},
+};
+
+const Shape subject_keys_shape = {
+	"subject_keys",
+	{{"subject_hash", BYTEAOID, not_null},
+	 {"sid", UUIDOID, not_null},
+	 {"key_id", TEXTOID, not_null},
+	 {"wrapped", BYTEAOID, not_null},
+	 {"created_at", TIMESTAMPTZOID, not_null}},
+	{{"pkey", true, {"subject_hash"}, nullptr}, {"sid", true, {"sid"}, nullptr}},
+	{},
+	{},
+};
+
+const Shape subjects_shape = {
+	"subjects",
+	{{"sid", UUIDOID, not_null}, {"subject_hash", BYTEAOID, not_null}, {"created_at", TIMESTAMPTZOID, not_null}},
+	{{"pkey", true, {"sid"}, nullptr}, {"subject", false, {"subject_hash"}, nullptr}},
+	{},
+	{},
+};
+
+const Shape erasures_shape = {
+	"erasures",
+	{{"certificate", UUIDOID, not_null},
+	 {"subject_hash", BYTEAOID, not_null},
+	 {"sid", UUIDOID, nullable},
+	 {"reason", TEXTOID, not_null},
+	 {"requested_by", TEXTOID, not_null},
+	 {"erased_by", TEXTOID, not_null},
+	 {"erased_at", TIMESTAMPTZOID, not_null},
+	 {"messages", INT8OID, not_null},
+	 {"seal_no", INT8OID, nullable}},
+	{{"pkey", true, {"certificate"}, nullptr},
+	 {"sid", false, {"sid"}, "sid IS NOT NULL", {{Holds::if_set, erasures_col::sid}}},
+	 {"subject", false, {"subject_hash"}, nullptr}},
+	{},
+	{},
+};
+
+const Shape subject_messages_shape = {
+	"subject_messages",
+	{{"sid", UUIDOID, not_null}, {"outbox_id", UUIDOID, not_null}},
+	{{"pkey", true, {"sid", "outbox_id"}, nullptr}, {"message", false, {"outbox_id"}, nullptr}},
+	{},
+	{},
+};
+
+const Shape *const all_shapes[shapes] = {
+	&queues_shape,           &messages_shape,         &attempts_shape,     &pending_shape,         &replays_shape,
+	&idempotency_keys_shape, &key_numbers_shape,      &dead_shape,         &retired_numbers_shape, &key_marks_shape,
+	&rate_spending_shape,    &subject_hash_key_shape, &subject_keys_shape, &subjects_shape,        &erasures_shape,
+	&subject_messages_shape, &audit_events_shape};
 
 } // namespace outbox

@@ -32,7 +32,9 @@ enum {
 	handler,
 	handler_timeout,
 	handler_owner,
-	dead_letter_queue
+	dead_letter_queue,
+	protect,
+	reveal_on_claim
 };
 }
 namespace messages_col {
@@ -124,7 +126,27 @@ namespace rate_spending_col {
 enum { queue, spent_until, started_at };
 }
 
-constexpr int max_columns = 26;
+namespace subject_hash_key_col {
+enum { one, key_id, wrapped, lineage, created_at };
+}
+
+namespace subject_keys_col {
+enum { subject_hash, sid, key_id, wrapped, created_at };
+}
+
+namespace subjects_col {
+enum { sid, subject_hash, created_at };
+}
+
+namespace erasures_col {
+enum { certificate, subject_hash, sid, reason, requested_by, erased_by, erased_at, messages, seal_no };
+}
+
+namespace subject_messages_col {
+enum { sid, outbox_id };
+}
+
+constexpr int max_columns = 32;
 constexpr int max_own_indexes = 8;
 constexpr int max_own_checks = 6;
 
@@ -138,6 +160,18 @@ enum { open = 1 };
 }
 namespace key_marks_index {
 enum { key = 1, drained };
+}
+namespace subject_keys_index {
+enum { sid = 1 };
+}
+namespace subjects_index {
+enum { subject = 1 };
+}
+namespace erasures_index {
+enum { sid = 1, subject };
+}
+namespace subject_messages_index {
+enum { message = 1 };
 }
 namespace pending_index {
 enum { due = 1, lease, key_sequence, held_back, fair, fair_lease };
@@ -211,7 +245,7 @@ index_count(const Shape &shape)
 	return n;
 }
 
-constexpr int shapes = 12;
+constexpr int shapes = 17;
 constexpr int other_shapes = 8; // of extensions beside the core, at most
 extern const Shape *const all_shapes[shapes];
 extern const Shape queues_shape;
@@ -226,5 +260,10 @@ extern const Shape dead_shape;
 extern const Shape retired_numbers_shape;
 extern const Shape key_marks_shape;
 extern const Shape rate_spending_shape;
+extern const Shape subject_hash_key_shape;
+extern const Shape subject_keys_shape;
+extern const Shape subjects_shape;
+extern const Shape erasures_shape;
+extern const Shape subject_messages_shape;
 
 } // namespace outbox

@@ -23,6 +23,9 @@ int handler_processes = 2;
 int most_queues = 1024;
 int most_counted = 500;
 int largest_batch = 10000;
+char *key_file;
+char *key_command;
+uint64 key_generation = 1;
 
 // As the type's input function does, but false instead of an ERROR.
 bool
@@ -122,6 +125,25 @@ define_worker_settings()
 							nullptr, nullptr, nullptr);
 }
 
+void
+count_assignment(const char *, void *)
+{
+	key_generation++;
+}
+
+// For superusers to read, as ssl_passphrase_command is: a command may hold what opens the keys.
+void
+define_privacy_settings()
+{
+	DefineCustomStringVariable("outbox.master_key_file", "File with the master keys of protected fields.",
+							   "One key a line, 64 hexadecimal digits or base64; the first is the current one.",
+							   &key_file, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, nullptr, count_assignment, nullptr);
+	DefineCustomStringVariable("outbox.master_key_command",
+							   "Shell command that prints the master keys of protected fields.",
+							   "Instead of outbox.master_key_file. A reload of the configuration lets it run again.",
+							   &key_command, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, nullptr, count_assignment, nullptr);
+}
+
 // PG_INT64_MAX for the empty string.
 int64
 ms_or_ever(const char *value)
@@ -135,6 +157,7 @@ void
 define_settings()
 {
 	define_worker_settings();
+	define_privacy_settings();
 	if (process_shared_preload_libraries_in_progress)
 		define_preload_settings();
 	DefineCustomStringVariable("outbox.partition_interval",
@@ -257,6 +280,24 @@ int64
 idempotency_window_ms()
 {
 	return ms_or_ever(idempotency_window);
+}
+
+const char *
+master_key_file()
+{
+	return key_file;
+}
+
+const char *
+master_key_command()
+{
+	return key_command;
+}
+
+uint64
+master_key_generation()
+{
+	return key_generation;
 }
 
 int

@@ -55,6 +55,12 @@ int max_batch();
 // outbox.max_queues: queues that have a place in shared memory.
 int max_queues();
 
+// outbox.master_key_file, outbox.master_key_command: where the master keys come from; empty if that is not set. The
+// generation grows with each reload of the configuration.
+const char *master_key_file();
+const char *master_key_command();
+uint64 master_key_generation();
+
 // For SQL and names that are read as the owner, so that nothing of the caller is found. Returns the
 // nest level for AtEOXact_GUC().
 int pin_search_path();

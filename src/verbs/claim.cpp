@@ -22,6 +22,7 @@
 #include "message/lease.h"
 #include "message/lost_lease.h"
 #include "commit/transaction.h"
+#include "privacy/protect.h"
 #include "verbs/gather.h"
 #include "verbs/repair.h"
 #include "verbs/wait.h"
@@ -147,7 +148,7 @@ take_candidates(Call *call, Claim *claim, Candidate *candidates, int count, cons
 // ---- answering
 
 void
-put_claimed(Claim *claim, const Candidate *candidate, const Queue *queue)
+put_claimed(Call *call, Claim *claim, const Candidate *candidate, const Queue *queue)
 {
 	using namespace messages_col;
 	static const int columns[] = {outbox_id,    messages_col::queue, event_id,    event_type,      aggregate_type,
@@ -171,6 +172,8 @@ put_claimed(Claim *claim, const Candidate *candidate, const Queue *queue)
 	message(priority);
 	values[n - 1] = Int32GetDatum(DatumGetInt16(values[n - 1]));
 	message(payload);
+	if (queue != nullptr && queue->reveals && !nulls[n - 1])
+		values[n - 1] = JsonbPGetDatum(revealed_fields(call, DatumGetJsonbP(values[n - 1]), IfClosed::leave));
 	message(headers);
 	values[n++] = Int32GetDatum(candidate->attempt_count);
 	nulls[n] = most == 0;
@@ -193,7 +196,7 @@ take_and_answer(Call *call, Claim *claim, Candidate *candidates, int count, cons
 	for (int i = 0; i < count; i++)
 		if (candidates[i].taken)
 		{
-			put_claimed(claim, &candidates[i], queue);
+			put_claimed(call, claim, &candidates[i], queue);
 			claim->taken++;
 		}
 	MemoryContextSwitchTo(outer);

@@ -17,6 +17,7 @@
 #include "commit/transaction.h"
 #include "message/handler.h"
 #include "message/validator.h"
+#include "verbs/queue_privacy.h"
 
 namespace outbox {
 
@@ -27,10 +28,10 @@ constexpr int longest_name = NAMEDATALEN - 1;
 // Where NULL means none, this keeps the setting.
 constexpr int keep = -1;
 
-constexpr int settings[] = {queues_col::lease,          queues_col::backoff_base, queues_col::backoff_cap,
-							queues_col::backoff_jitter, queues_col::repair_delay, queues_col::ordering,
-							queues_col::on_dead_head,   queues_col::paused,       queues_col::payload_kind,
-							queues_col::handler_timeout};
+constexpr int settings[] = {queues_col::lease,           queues_col::backoff_base,   queues_col::backoff_cap,
+							queues_col::backoff_jitter,  queues_col::repair_delay,   queues_col::ordering,
+							queues_col::on_dead_head,    queues_col::paused,         queues_col::payload_kind,
+							queues_col::handler_timeout, queues_col::reveal_on_claim};
 
 // The arguments stand as the table's columns do, but for those that are no argument.
 constexpr int
@@ -290,6 +291,8 @@ put_settings(FunctionCallInfo fcinfo, Call *call, const FunctionOwners &owners, 
 	put_aging(fcinfo, table, row, keep_absent);
 	refuse_two_orders(table, row);
 	put_dead_letter_queue(fcinfo, call, table, row, keep_absent);
+	put_privacy(fcinfo, argument_of(queues_col::protect), argument_of(queues_col::reveal_on_claim), call, table, row,
+				keep_absent);
 }
 
 bool

@@ -629,6 +629,8 @@ add_settings(Random &random, Call &call, bool all)
 	maybe(15, "repair_delay", quoted(random.pick(delays)));
 	maybe(25, "max_releases", random.pick({"0", "0", "1", "1", "2", "NULL"}));
 	maybe(10, "handler_timeout", random.pick({"'1 hour'", "'3 hours'"}));
+	maybe(10, "protect", "'{}'");
+	maybe(10, "reveal_on_claim", random.pick({"true", "false"}));
 	maybe(25, "priority_aging", random.pick({"'1 hour'", "'1 hour'", "'3 hours'", "'0'"}));
 	if (all)
 		call.arguments.emplace_back("backoff_jitter", "0");
@@ -890,6 +892,9 @@ constexpr Bad bad[] = {
 	{"create_queue", "handler_timeout", "'0'"},
 	{"create_queue", "handler_timeout", "NULL"},
 	{"create_queue", "dead_letter_queue", "'nowhere'"},
+	{"create_queue", "protect", "'[]'"},
+	{"create_queue", "protect", R"('{"subject": "s"}')"},
+	{"create_queue", "reveal_on_claim", "NULL"},
 	{"alter_queue", "queue", "NULL"},
 	{"alter_queue", "queue", "'nowhere'"},
 	{"alter_queue", "max_attempts", "0"},
@@ -907,6 +912,7 @@ constexpr Bad bad[] = {
 	{"alter_queue", "handler", "'public.f'"},
 	{"alter_queue", "handler_timeout", "'-1 s'"},
 	{"alter_queue", "dead_letter_queue", "'nowhere'"},
+	{"alter_queue", "protect", R"('{"subject": "s", "fields": [1]}')"},
 	{"unblock", "queue", "NULL"},
 	{"unblock", "queue", "'nowhere'"},
 	{"unblock", "partition_key", "NULL"},

@@ -42,6 +42,8 @@ CREATE TABLE model.queues (
 	handler text,
 	handler_timeout interval NOT NULL DEFAULT '30 seconds',
 	dead_letter_queue text,
+	protect jsonb,
+	reveal_on_claim boolean NOT NULL DEFAULT false,
 	slack interval NOT NULL
 );
 
@@ -1230,17 +1232,24 @@ BEGIN
 	END IF;
 END $$;
 
+-- No queue of this test protects: what it stores would not be equal.
+CREATE FUNCTION model.check_protect(protect jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM model.refuse_bad(protect <> '{}');
+END $$;
+
 CREATE FUNCTION model.create_queue(queue text, max_attempts int = 20, lease interval = '30 seconds',
 	backoff_base interval = '1 second', backoff_cap interval = '15 minutes', backoff_jitter real = 0.2,
 	repair_delay interval = '1 second', ordering text = 'none', on_dead_head text = 'continue',
 	validator text = NULL, paused boolean = false, max_in_flight int = NULL, payload_kind text = 'object',
 	max_releases int = NULL, rate_limit float8 = NULL, rate_burst int = NULL, max_in_flight_per_key int = NULL,
 	fair_by text = NULL, priority_aging interval = NULL, handler text = NULL, handler_timeout interval = '30 seconds',
-	dead_letter_queue text = NULL)
+	dead_letter_queue text = NULL, protect jsonb = NULL, reveal_on_claim boolean = false)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM model.refuse_null(num_nulls(queue, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering,
-		on_dead_head, paused, payload_kind, handler_timeout) > 0);
+		on_dead_head, paused, payload_kind, handler_timeout, reveal_on_claim) > 0);
+	PERFORM model.check_protect(protect);
 	PERFORM model.refuse_bad(octet_length(queue) NOT BETWEEN 1 AND 63);
 	PERFORM model.check_settings(max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering,
 		on_dead_head, validator, max_in_flight, payload_kind, max_releases, rate_limit, rate_burst, max_in_flight_per_key,
@@ -1249,7 +1258,7 @@ BEGIN
 	INSERT INTO model.queues VALUES (queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay,
 		ordering, on_dead_head, validator, paused, max_in_flight, model.clock(), payload_kind, max_releases,
 		rate_limit, rate_burst, max_in_flight_per_key, nullif(fair_by, ''), nullif(priority_aging, '0'), nullif(handler, ''), handler_timeout,
-		nullif(dead_letter_queue, '')) ON CONFLICT DO NOTHING;
+		nullif(dead_letter_queue, ''), nullif(protect, '{}'), reveal_on_claim) ON CONFLICT DO NOTHING;
 	IF NOT FOUND THEN PERFORM model.refuse('42710', 'it exists'); END IF;
 END $$;
 
@@ -1270,11 +1279,12 @@ CREATE FUNCTION model.alter_queue(queue text, max_attempts int = -1, lease inter
 	on_dead_head text = NULL, validator text = NULL, paused boolean = NULL, max_in_flight int = -1,
 	payload_kind text = NULL, max_releases int = -1, rate_limit float8 = -1, rate_burst int = -1,
 	max_in_flight_per_key int = -1, fair_by text = NULL, priority_aging interval = NULL, handler text = NULL,
-	handler_timeout interval = NULL, dead_letter_queue text = NULL)
+	handler_timeout interval = NULL, dead_letter_queue text = NULL, protect jsonb = NULL, reveal_on_claim boolean = NULL)
 RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 BEGIN
 	PERFORM model.refuse_null(queue IS NULL);
+	PERFORM model.check_protect(protect);
 	PERFORM model.known_queue(queue);
 	PERFORM model.check_settings(nullif(max_attempts, -1), lease, backoff_base, backoff_cap, backoff_jitter, repair_delay,
 		ordering, on_dead_head, validator, nullif(max_in_flight, -1), payload_kind, nullif(max_releases, -1),
@@ -1296,7 +1306,9 @@ BEGIN
 		fair_by = nullif(coalesce(fair_by, q.fair_by), ''),
 		priority_aging = nullif(coalesce(priority_aging, q.priority_aging), '0'),
 		handler_timeout = coalesce(handler_timeout, q.handler_timeout),
-		dead_letter_queue = nullif(coalesce(dead_letter_queue, q.dead_letter_queue), '')
+		dead_letter_queue = nullif(coalesce(dead_letter_queue, q.dead_letter_queue), ''),
+		protect = nullif(coalesce(protect, q.protect), '{}'),
+		reveal_on_claim = coalesce(reveal_on_claim, q.reveal_on_claim)
 	WHERE q.queue = queue;
 	IF NOT FOUND THEN PERFORM model.refuse('P7004', 'QUEUE_NOT_FOUND'); END IF;	-- dropped while this waited
 END $$;

@@ -4,12 +4,12 @@ SET client_min_messages = warning;
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(40);
+SELECT plan(44);
 
 -- Those of sagas belong to another extension: extensions/saga/test/pgtap.
 SELECT results_eq($$SELECT rolname::text COLLATE "C", rolcanlogin, rolsuper, rolcreaterole, rolcreatedb, rolbypassrls, rolreplication FROM pg_roles WHERE rolname ~ '^outbox_(?!saga)' ORDER BY 1$$,
 	$$SELECT name COLLATE "C", false, false, false, false, false, false
-		FROM unnest(ARRAY['outbox_auditor', 'outbox_executor', 'outbox_ingest', 'outbox_lookup', 'outbox_operator', 'outbox_owner', 'outbox_readonly']) name$$,
+		FROM unnest(ARRAY['outbox_auditor', 'outbox_executor', 'outbox_ingest', 'outbox_lookup', 'outbox_operator', 'outbox_owner', 'outbox_privacy', 'outbox_readonly']) name$$,
 	'the roles can do nothing but what they are granted');
 SELECT is_empty($$SELECT a.rolname, b.rolname FROM pg_auth_members m JOIN pg_roles a ON a.oid = m.roleid JOIN pg_roles b ON b.oid = m.member
 	WHERE b.rolname ~ '^outbox_(?!saga)' OR a.rolname = 'outbox_owner'$$, 'none is a member of another');
@@ -35,7 +35,7 @@ BEGIN
 END
 $$;
 SELECT pg_temp.refused(role, attribute)
-FROM unnest(ARRAY['outbox_owner', 'outbox_ingest', 'outbox_executor', 'outbox_operator', 'outbox_readonly', 'outbox_auditor', 'outbox_lookup']) role,
+FROM unnest(ARRAY['outbox_owner', 'outbox_ingest', 'outbox_executor', 'outbox_operator', 'outbox_readonly', 'outbox_auditor', 'outbox_privacy', 'outbox_lookup']) role,
 	unnest(ARRAY['LOGIN', 'SUPERUSER', 'CREATEROLE', 'BYPASSRLS']) attribute;
 SELECT hasnt_schema('outbox', 'a refusal leaves nothing behind');
 SELECT lives_ok('CREATE EXTENSION outbox', 'with plain roles that exist, it is made');

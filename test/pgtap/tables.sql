@@ -5,7 +5,7 @@ SET intervalstyle = 'postgres';
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(43);
+SELECT plan(49);
 
 CREATE FUNCTION pg_temp.columns(relation regclass) RETURNS TABLE (name text, type text, not_null boolean, value text) LANGUAGE sql AS $$
 	SELECT attname::text, format_type(atttypid, atttypmod), attnotnull, pg_get_expr(adbin, adrelid)
@@ -18,9 +18,9 @@ $$;
 
 SELECT results_eq(
 	$$SELECT relname::text COLLATE "C", relkind::text FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind NOT IN ('i', 't', 'c', 'I') AND relname !~ '_p[0-9]{8}$' ORDER BY 1$$,
-	$$VALUES ('attempts' COLLATE "C", 'p'), ('attempts_default', 'r'), ('blocked_keys', 'v'), ('dead', 'r'), ('dead_letters', 'v'), ('events', 'p'), ('events_default', 'r'), ('idempotency_keys', 'r'), ('key_marks', 'r'), ('key_numbers', 'r'), ('messages', 'p'),
+	$$VALUES ('attempts' COLLATE "C", 'p'), ('attempts_default', 'r'), ('blocked_keys', 'v'), ('dead', 'r'), ('dead_letters', 'v'), ('erasures', 'r'), ('events', 'p'), ('events_default', 'r'), ('idempotency_keys', 'r'), ('key_marks', 'r'), ('key_numbers', 'r'), ('messages', 'p'),
 		('messages_default', 'r'), ('operational_status', 'v'), ('pending', 'r'), ('queues', 'r'), ('rate_spending', 'r'), ('replays', 'r'), ('retention', 'r'), ('retired_numbers', 'r'), ('sequences', 'v'), ('stats', 'v'), ('status', 'v'),
-		('workers', 'v')$$,
+		('subject_hash_key', 'r'), ('subject_keys', 'r'), ('subject_messages', 'r'), ('subjects', 'r'), ('workers', 'v')$$,
 	'the tables and views');
 
 -- Tables.
@@ -49,7 +49,9 @@ SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.queues')$$, $$VALUES
 	('handler', 'text', false, NULL),
 	('handler_timeout', 'interval', true, '''00:00:30''::interval'),
 	('handler_owner', 'text', false, NULL),
-	('dead_letter_queue', 'text', false, NULL)$$, 'columns of queues');
+	('dead_letter_queue', 'text', false, NULL),
+	('protect', 'jsonb', false, NULL),
+	('reveal_on_claim', 'boolean', true, 'false')$$, 'columns of queues');
 PREPARE messages_columns AS VALUES
 	('outbox_id', 'uuid', true, NULL),
 	('queue', 'text', true, NULL),
@@ -228,6 +230,7 @@ SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.queues')$$, $$VALU
 	('queues_payload_kind', 'CHECK ((payload_kind = ANY (ARRAY[''object''::text, ''any''::text])))'),
 	('queues_pkey', 'PRIMARY KEY (queue)'),
 	('queues_priority_aging', 'CHECK ((priority_aging > ''00:00:00''::interval))'),
+	('queues_protect', 'CHECK ((jsonb_typeof(protect) = ''object''::text))'),
 	('queues_rate_burst', 'CHECK ((rate_burst >= 1))'),
 	('queues_rate_limit', 'CHECK (((rate_limit > (0)::double precision) AND (rate_limit < ''Infinity''::double precision)))'),
 	('queues_repair_delay', 'CHECK ((repair_delay >= ''00:00:00''::interval))'),
@@ -265,6 +268,21 @@ SELECT results_eq($$SELECT relname::text COLLATE "C", d.definition FROM unnest(A
 	$$VALUES ('dead' COLLATE "C", 'CHECK ((num_nulls(acknowledged_at, acknowledged_by, reason) = ANY (ARRAY[0, 3])))'), ('dead', 'PRIMARY KEY (outbox_id)'),
 		('idempotency_keys', 'PRIMARY KEY (digest)'), ('key_marks', 'CHECK ((kind = ANY (ARRAY[''drained''::text, ''gap''::text, ''blocked''::text])))'), ('key_marks', 'PRIMARY KEY (mark_id)'), ('key_numbers', 'PRIMARY KEY (digest, upto)'), ('rate_spending', 'PRIMARY KEY (queue)'), ('replays', 'PRIMARY KEY (outbox_id)'), ('retired_numbers', 'PRIMARY KEY (outbox_id)')$$,
 	'keys of the tables beside');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.subject_hash_key')$$, $$VALUES
+	('one', 'boolean', true, 'true'), ('key_id', 'text', true, NULL), ('wrapped', 'bytea', true, NULL), ('lineage', 'text', true, NULL), ('created_at', 'timestamp with time zone', true, NULL)$$, 'columns of subject_hash_key');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.subject_keys')$$, $$VALUES
+	('subject_hash', 'bytea', true, NULL), ('sid', 'uuid', true, NULL), ('key_id', 'text', true, NULL), ('wrapped', 'bytea', true, NULL), ('created_at', 'timestamp with time zone', true, NULL)$$, 'columns of subject_keys');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.subjects')$$, $$VALUES
+	('sid', 'uuid', true, NULL), ('subject_hash', 'bytea', true, NULL), ('created_at', 'timestamp with time zone', true, NULL)$$, 'columns of subjects');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.erasures')$$, $$VALUES
+	('certificate', 'uuid', true, NULL), ('subject_hash', 'bytea', true, NULL), ('sid', 'uuid', false, NULL), ('reason', 'text', true, NULL), ('requested_by', 'text', true, NULL), ('erased_by', 'text', true, NULL),
+	('erased_at', 'timestamp with time zone', true, NULL), ('messages', 'bigint', true, NULL), ('seal_no', 'bigint', false, NULL)$$, 'columns of erasures');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.subject_messages')$$, $$VALUES ('sid', 'uuid', true, NULL), ('outbox_id', 'uuid', true, NULL)$$, 'columns of subject_messages');
+SELECT results_eq($$SELECT relname::text COLLATE "C", d.* FROM unnest(ARRAY['erasures', 'subject_hash_key', 'subject_keys', 'subject_messages', 'subjects']) relname, LATERAL pg_temp.indexes(('outbox.' || relname)::regclass) d ORDER BY 1, 2$$, $$VALUES
+	('erasures' COLLATE "C", 'erasures_pkey', 'UNIQUE USING btree (certificate)'), ('erasures', 'erasures_sid', 'USING btree (sid) WHERE (sid IS NOT NULL)'), ('erasures', 'erasures_subject', 'USING btree (subject_hash)'),
+	('subject_hash_key', 'subject_hash_key_pkey', 'UNIQUE USING btree (one)'), ('subject_keys', 'subject_keys_pkey', 'UNIQUE USING btree (subject_hash)'), ('subject_keys', 'subject_keys_sid', 'UNIQUE USING btree (sid)'),
+	('subject_messages', 'subject_messages_message', 'USING btree (outbox_id)'), ('subject_messages', 'subject_messages_pkey', 'UNIQUE USING btree (sid, outbox_id)'),
+	('subjects', 'subjects_pkey', 'UNIQUE USING btree (sid)'), ('subjects', 'subjects_subject', 'USING btree (subject_hash)')$$, 'indexes of what belongs to protected fields');
 -- The comment on the index of terminal attempts states the invariant.
 SELECT matches(obj_description('outbox.attempts_default_one_terminal_per_outbox'::regclass, 'pg_class'), 'at most one terminal attempt',
 	'the index of terminal attempts says what it guarantees');
@@ -280,6 +298,8 @@ SELECT results_eq($$SELECT tgrelid::regclass::text COLLATE "C", tgname::text COL
 	('outbox.attempts_default', 'append_only', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
 	('outbox.attempts_default', 'append_only_leaf', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
 	('outbox.attempts_default', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.erasures', 'append_only', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.erasures', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
 	('outbox.events', 'append_only', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
 	('outbox.events', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
 	('outbox.events_default', 'append_only', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
@@ -293,7 +313,9 @@ SELECT results_eq($$SELECT tgrelid::regclass::text COLLATE "C", tgname::text COL
 	('outbox.pending', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
 	('outbox.pending', 'pending_changed', 'AFTER INSERT OR DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.pending_changed()', 'A'),
 	('outbox.pending', 'pending_changing', 'BEFORE UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.pending_changed()', 'A'),
-	('outbox.queues', 'merge_queue', 'BEFORE INSERT FOR EACH ROW EXECUTE FUNCTION outbox.merge_queue()', 'A')$$, 'the triggers');
+	('outbox.queues', 'merge_queue', 'BEFORE INSERT FOR EACH ROW EXECUTE FUNCTION outbox.merge_queue()', 'A'),
+	('outbox.subjects', 'append_only', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.subjects', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A')$$, 'the triggers');
 
 SELECT is_empty($$SELECT table_name, column_name FROM information_schema.columns
 	WHERE table_schema = 'outbox' AND data_type ~ '^(date|time)' AND data_type <> 'timestamp with time zone'$$, 'every time has its zone (B10)');

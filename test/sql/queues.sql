@@ -5,16 +5,16 @@
 \set fresh :testdir /sql/fresh.inc
 \i :fresh
 
-SELECT queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering, on_dead_head, validator, paused, max_in_flight, payload_kind, max_releases, rate_limit, rate_burst, max_in_flight_per_key, fair_by, priority_aging, handler, handler_timeout, dead_letter_queue, created_at <= clock_timestamp() AS made
+SELECT queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering, on_dead_head, validator, paused, max_in_flight, payload_kind, max_releases, rate_limit, rate_burst, max_in_flight_per_key, fair_by, priority_aging, handler, handler_timeout, dead_letter_queue, protect, reveal_on_claim, created_at <= clock_timestamp() AS made
 FROM outbox.queues;
 
 -- Defaults are those of the table; every setting arrives, by position and by name.
 SELECT outbox.create_queue('plain');
-SELECT outbox.create_queue('all', 5, '1 min', '2 s', '3 h', 0.25, '4 s', 'numbered', 'continue', NULL, true, NULL, 'any', 6, 2.5, 10, NULL, NULL, '1 day', NULL, '5 s', 'plain');
+SELECT outbox.create_queue('all', 5, '1 min', '2 s', '3 h', 0.25, '4 s', 'numbered', 'continue', NULL, true, NULL, 'any', 6, 2.5, 10, NULL, NULL, '1 day', NULL, '5 s', 'plain', '{"subject": "s", "fields": ["f"]}', true);
 SELECT outbox.create_queue(queue => 'named', max_attempts => NULL, lease => '1 min', backoff_base => '2 s', backoff_cap => '3 h', backoff_jitter => 1,
-	repair_delay => '0', ordering => 'none', on_dead_head => 'continue', validator => NULL, paused => false, max_in_flight => NULL, payload_kind => 'any', max_releases => 0, rate_limit => 0.5, rate_burst => NULL, max_in_flight_per_key => NULL, fair_by => NULL, priority_aging => '2 h', handler => NULL, handler_timeout => '6 s', dead_letter_queue => 'default');
+	repair_delay => '0', ordering => 'none', on_dead_head => 'continue', validator => NULL, paused => false, max_in_flight => NULL, payload_kind => 'any', max_releases => 0, rate_limit => 0.5, rate_burst => NULL, max_in_flight_per_key => NULL, fair_by => NULL, priority_aging => '2 h', handler => NULL, handler_timeout => '6 s', dead_letter_queue => 'default', protect => '{}', reveal_on_claim => false);
 CREATE VIEW t.queues AS SELECT queue, max_attempts, lease, backoff_base AS base, backoff_cap AS cap, backoff_jitter AS jitter, repair_delay, ordering, on_dead_head, validator, paused, max_in_flight, payload_kind AS kind, max_releases AS releases,
-	rate_limit AS rate, rate_burst AS burst, max_in_flight_per_key AS per_key, fair_by, priority_aging AS aging, handler, handler_timeout AS timeout, dead_letter_queue AS dead_letters
+	rate_limit AS rate, rate_burst AS burst, max_in_flight_per_key AS per_key, fair_by, priority_aging AS aging, handler, handler_timeout AS timeout, dead_letter_queue AS dead_letters, protect, reveal_on_claim AS reveals
 FROM outbox.queues ORDER BY queue;
 SELECT * FROM t.queues;
 SELECT a = b AS same_as_default FROM
@@ -33,8 +33,8 @@ SELECT queue, max_attempts, paused FROM outbox.queues WHERE queue IN ('all', 'de
 -- priority_aging have a value that removes them.
 SELECT outbox.alter_queue('plain', lease => '7 s');
 SELECT outbox.alter_queue('all', NULL);
-SELECT outbox.alter_queue('all', max_releases => NULL, rate_burst => NULL, max_in_flight_per_key => NULL, fair_by => '', priority_aging => '0', handler => '', dead_letter_queue => '');
-SELECT outbox.alter_queue('named', max_attempts => 3, backoff_jitter => 0, paused => true, ordering => 'numbered', repair_delay => '9 s', backoff_base => '0', backoff_cap => '0', on_dead_head => 'continue', payload_kind => 'object', max_releases => 4, rate_limit => NULL, rate_burst => 3, handler_timeout => '7 s', dead_letter_queue => '');
+SELECT outbox.alter_queue('all', max_releases => NULL, rate_burst => NULL, max_in_flight_per_key => NULL, fair_by => '', priority_aging => '0', handler => '', dead_letter_queue => '', protect => '{}', reveal_on_claim => false);
+SELECT outbox.alter_queue('named', max_attempts => 3, backoff_jitter => 0, paused => true, ordering => 'numbered', repair_delay => '9 s', backoff_base => '0', backoff_cap => '0', on_dead_head => 'continue', payload_kind => 'object', max_releases => 4, rate_limit => NULL, rate_burst => 3, handler_timeout => '7 s', dead_letter_queue => '', protect => '{"subject": "$.a[0].\"b\"", "fields": []}', reveal_on_claim => true);
 SELECT outbox.alter_queue('default');
 SELECT * FROM t.queues;
 SELECT outbox.alter_queue('nowhere', lease => '1 s');
@@ -144,6 +144,13 @@ SELECT t.try(replace(s, 'F(', f)) FROM (VALUES ($$outbox.create_queue('bad', $$)
 	(31, $$SELECT F(handler => 'public.f')$$),
 	(32, $$SELECT F(handler_timeout => '0')$$),
 	(35, $$SELECT F(dead_letter_queue => 'nowhere')$$),
+	(36, $$SELECT F(protect => '[]')$$),
+	(37, $$SELECT F(protect => '{"subject": "s"}')$$),
+	(38, $$SELECT F(protect => '{"subject": 1, "fields": []}')$$),
+	(39, $$SELECT F(protect => '{"subject": "$[*]", "fields": []}')$$),
+	(40, $$SELECT F(protect => '{"subject": "s", "fields": "f"}')$$),
+	(41, $$SELECT F(protect => '{"subject": "s", "fields": [1]}')$$),
+	(42, $$SELECT F(protect => '{"subject": "s", "fields": ["$.."]}')$$),
 	(33, $$SELECT F(priority_aging => '1 min', fair_by => 'partition_key')$$),
 	(34, $$SELECT F(priority_aging => '1 min', max_in_flight_per_key => 1)$$)) v(n, s) ORDER BY f DESC, n;
 SELECT t.try(s) FROM (VALUES
@@ -160,6 +167,7 @@ SELECT t.try(s) FROM (VALUES
 	($$SELECT outbox.create_queue('bad', on_dead_head => NULL)$$),
 	($$SELECT outbox.create_queue('bad', paused => NULL)$$),
 	($$SELECT outbox.create_queue('bad', handler_timeout => NULL)$$),
+	($$SELECT outbox.create_queue('bad', reveal_on_claim => NULL)$$),
 	($$SELECT outbox.alter_queue(NULL)$$),
 	($$SELECT outbox.drop_queue(NULL)$$),
 	($$SELECT outbox.pause(NULL)$$),

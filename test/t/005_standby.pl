@@ -82,7 +82,7 @@ my %writes = (
 	restore_pending => [q{outbox.restore_pending()}],
 	maintain => [q{outbox.maintain()}]);
 # What only reads, or changes nothing but shared memory.
-my @reads = ('prometheus', 'queue_stats', 'queue_status', 'reset_stats', 'worker_status');
+my @reads = ('prometheus', 'queue_stats', 'queue_status', 'reset_stats', 'rewrapped_key', 'worker_status');
 
 my %volatile = map { $_ => 1 } split /\n/, $primary->safe_psql('postgres', q{
 	SELECT proname FROM pg_proc
@@ -108,7 +108,8 @@ foreach my $function (sort keys %writes)
 }
 foreach my $function (@reads)
 {
-	my $call = $function eq 'queue_status' ? "outbox.$function('default')" : "outbox.$function()";
+	my %arguments = (queue_status => q{'default'}, rewrapped_key => 'NULL, NULL, NULL, NULL');
+	my $call = "outbox.$function(" . ($arguments{$function} // '') . ')';
 
 	is(sqlstate($standby, "SELECT $call"), '00000', "standby: $call");
 	is(sqlstate($primary, "BEGIN READ ONLY; SELECT $call"), '00000', "read-only transaction: $call");

@@ -48,6 +48,7 @@ sub new_node
 	# Whatever a test makes, it may take at once.
 	$node->append_conf('postgresql.conf', "outbox.max_batch = 2147483647");
 	$node->append_conf('postgresql.conf', "shared_buffers = '32MB'");
+	$node->append_conf('postgresql.conf', "outbox.master_key_command = 'echo " . '7' x 64 . "'");
 	$node->append_conf('postgresql.conf', "shared_preload_libraries = 'outbox'\n"
 			. "outbox.discovery_interval = '1 d'\noutbox.poll_interval = '1 h'") if $options{preload};
 	$node->append_conf('postgresql.conf', $options{conf}) if $options{conf};
