@@ -1380,11 +1380,11 @@ BEGIN ATOMIC
 			('worker_up', 'gauge', '1 when the background worker of this database runs.', ARRAY[' ' || w.up]),
 			('worker_failures', 'gauge', 'Failures in a row of the background worker of this database; 0 when it is well.', ARRAY[' ' || w.failures]),
 			('worker_unrepaired_leases', 'gauge', 'Expired leases that the background worker could not repair when it looked last.', ARRAY[' ' || w.unrepaired]),
-			('partitions_ahead', 'gauge', 'Partitions of outbox.messages for times to come.', ARRAY[' ' || (
-				SELECT count(*) FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhrelid
-				WHERE i.inhparent = 'outbox.messages'::regclass
-					AND substring(pg_get_expr(p.relpartbound, p.oid) FROM $f$^FOR VALUES FROM \('(.{13})$f$) COLLATE "C"
-						> (SELECT substr(h, 1, 8) || '-' || substr(h, 9) FROM lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') h))]),
+			-- by their names, in an index: there may be thousands for times that are over
+			('partitions_ahead', 'gauge', 'Partitions of outbox.messages that upkeep made for times to come.', ARRAY[' ' || (
+				SELECT count(*) FROM pg_class p
+				WHERE p.relnamespace = 'outbox'::regnamespace AND p.relispartition AND p.relname < 'messages_q'
+					AND p.relname > ('messages_p' || to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD_HH24MI'))::name)]),
 			('notification_queue_usage_ratio', 'gauge', 'Share of the server''s notification queue that is in use.',
 				ARRAY[' ' || trim_scale(pg_notification_queue_usage()::numeric)])
 			) m(name, type, help, samples)

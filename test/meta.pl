@@ -159,7 +159,7 @@ foreach my $part ([ 'The database', 'outbox', 'sql/outbox--0.2.0.sql' ], [ 'Saga
 	my ($section, $prefix, $file) = @$part;
 	my ($body) = slurp($file) =~ /^CREATE FUNCTION $prefix\.prometheus\b(.+?)^END;/ms;
 
-	$made_by{$section} = [ map { "${prefix}_$_" } $body =~ /'(\w+)', (?:'(?:gauge|counter|histogram)',\s+)?'[A-Z0-9]/g ];
+	$made_by{$section} = [ map { "${prefix}_$_" } $body =~ /'([a-z_]+)', (?:'(?:gauge|counter|histogram)',\s+)?'[A-Z0-9]/g ];
 }
 foreach my $section (sort keys %made_by)
 {

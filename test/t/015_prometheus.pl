@@ -425,6 +425,15 @@ is_clean('with all of it', $now->{text});
 $node->safe_psql('postgres', q{
 	UPDATE outbox.pending SET (claimed_by, claimed_at, lease_token, lease_expires_at) = (NULL, NULL, NULL, NULL) WHERE lease_expires_at < clock_timestamp()});
 
+# Partitions for times to come, and with one less.
+is($node->safe_psql('postgres', q{
+	BEGIN;
+	SELECT substring(outbox.prometheus() FROM '\noutbox_partitions_ahead (\d+)');
+	SELECT format('ALTER TABLE outbox.messages DETACH PARTITION outbox.%I', max(relname)) FROM pg_class
+	WHERE relispartition AND relkind = 'r' AND relname ~ '^messages_p' \gexec
+	SELECT substring(outbox.prometheus() FROM '\noutbox_partitions_ahead (\d+)');
+	ROLLBACK}), "2\n1", 'partitions ahead');
+
 # What is in the server's notification queue, because a listener does not read on.
 {
 	my $slow = session($node);
