@@ -57,7 +57,8 @@ struct Finish {
 Finish
 try_to_finish(Intake *intake, const core::Uuid &id)
 {
-	Finish finish = {open_shelves(intake), nullptr, {}, Changed::busy};
+	const core::Uuid *sought = &id;
+	Finish finish = {open_shelves(intake, &sought, 1), nullptr, {}, Changed::busy};
 	Probe *probe;
 
 	finish.shelf = finish.obstacle ? nullptr : find_event(intake, id);

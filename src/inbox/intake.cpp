@@ -2,8 +2,10 @@
 
 #include "inbox/intake.h"
 
+#include "inbox/closed.h"
 #include "server/args.h"
 #include "server/spi.h"
+#include "server/stop_point.h"
 
 namespace outbox {
 
@@ -25,7 +27,7 @@ const Shape events_shape = {
 
 namespace {
 
-constexpr int longest_consumer = 63;
+constexpr Size longest_consumer = 63;
 namespace partitions_col {
 enum { consumer = 1, number, begins, consumer_id };
 }
@@ -87,10 +89,14 @@ open_failures(Intake *intake)
 void
 close_shelf(Shelf *shelf)
 {
-	bool writes = shelf->table->access != reads;
+	bool writes;
 
+	if (shelf->table == nullptr)
+		return;
+	writes = shelf->table->access != reads;
 	end_probe(&shelf->probe);
 	close_table(shelf->table);
+	shelf->table = nullptr;
 	if (writes)
 		return;
 	// What was only looked into may be dropped.
@@ -177,7 +183,7 @@ judge_partitions(const Listed *listed, List **numbers)
 }
 
 bool
-are_open(const List *shelves, const List *numbers)
+are_listed(const List *shelves, const List *numbers)
 {
 	ListCell *shelf;
 	ListCell *number;
@@ -190,45 +196,99 @@ are_open(const List *shelves, const List *numbers)
 	return true;
 }
 
-// nullptr when it is gone.
-Shelf *
-open_shelf(Intake *intake, int32 number, int access)
+void
+list_shelves(Intake *intake, const List *numbers)
 {
-	Oid oid = inbox_relation(psprintf("events_%d", number));
-	Relation rel =
-		OidIsValid(oid) ? try_table_open(oid, access == reads ? AccessShareLock : RowExclusiveLock) : nullptr;
-	Shelf *shelf;
+	ListCell *cell;
+
+	if (are_listed(intake->shelves, numbers))
+		return;
+	close_shelves(intake);
+	foreach (cell, numbers)
+	{
+		Shelf *shelf = static_cast<Shelf *>(palloc0(sizeof(Shelf)));
+
+		shelf->number = lfirst_int(cell);
+		intake->shelves = lappend(intake->shelves, shelf);
+	}
+}
+
+// False when it is gone.
+bool
+open_shelf(Intake *intake, Shelf *shelf, int access)
+{
+	Oid oid = inbox_relation(psprintf("events_%d", shelf->number));
+	Relation rel;
 	Relation index;
 
+	expect_no_pins();
+	rel = OidIsValid(oid) ? try_table_open(oid, access == reads ? AccessShareLock : RowExclusiveLock) : nullptr;
 	if (rel == nullptr)
-		return nullptr;
-	shelf = static_cast<Shelf *>(palloc0(sizeof(Shelf)));
-	shelf->number = number;
+		return false;
 	shelf->table = wrap_table(events_shape, rel, access, intake->estate);
 	index = primary_index(shelf->table);
 	shelf->heap = RelationGetRelid(rel);
 	shelf->index = RelationGetRelid(index);
 	begin_probe(&shelf->probe, shelf->table, index, 1);
-	return shelf;
+	if (access == reads)
+		look_whether_closed(shelf->number, rel, index);
+	return true;
 }
 
-bool
-open_all(Intake *intake, const List *numbers)
+// Only the newest gets new rows. Returns a partition that is gone.
+const Shelf *
+open_needed(Intake *intake, const core::Uuid *const *ids, int count)
 {
 	ListCell *cell;
 
-	close_shelves(intake);
-	expect_no_pins();
-	foreach (cell, numbers)
+	foreach (cell, intake->shelves)
 	{
-		bool only_read = intake->shelves != NIL && intake->access == inserts;
-		Shelf *shelf = open_shelf(intake, lfirst_int(cell), only_read ? reads : intake->access);
+		Shelf *shelf = static_cast<Shelf *>(lfirst(cell));
+		bool newest = cell == list_head(intake->shelves);
+		int access = newest || intake->access != inserts ? intake->access : reads;
 
-		if (shelf == nullptr)
-			return false;
-		intake->shelves = lappend(intake->shelves, shelf);
+		if (shelf->table == nullptr && (newest || may_have_any(shelf->number, ids, count)) &&
+			!open_shelf(intake, shelf, access))
+			return shelf;
 	}
-	return true;
+	return nullptr;
+}
+
+// The newest partition of the consumer for which this session received last: most likely it is so still.
+struct {
+	char consumer[longest_consumer + 1];
+	Oid newest;
+} last;
+
+bool
+is_last(const text *consumer)
+{
+	Size size = VARSIZE_ANY_EXHDR(consumer);
+
+	return strlen(last.consumer) == size && memcmp(last.consumer, VARDATA_ANY(consumer), size) == 0;
+}
+
+void
+remember_last(const text *consumer, Oid newest)
+{
+	Size size = VARSIZE_ANY_EXHDR(consumer);
+
+	last.newest = newest;
+	memcpy(last.consumer, VARDATA_ANY(consumer), size);
+	last.consumer[size] = '\0';
+}
+
+// Locked for writing before the list of partitions is read: the newest that is open, or was the last time.
+Oid
+lock_newest(const Intake *intake)
+{
+	const Shelf *open = intake->shelves != NIL ? static_cast<Shelf *>(linitial(intake->shelves)) : nullptr;
+
+	if (open != nullptr)
+		return open->heap;
+	if (!is_last(intake->consumer) || !ConditionalLockRelationOid(last.newest, RowExclusiveLock))
+		return InvalidOid;
+	return last.newest;
 }
 
 [[noreturn]] void
@@ -265,7 +325,7 @@ consumer_argument(FunctionCallInfo fcinfo, int arg)
 	if (VARSIZE_ANY_EXHDR(consumer) > longest_consumer)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("consumer is too long: \"%s\"", shown(consumer)),
-				 errdetail("A name has at most %d bytes.", longest_consumer)));
+				 errdetail("A name has at most %d bytes.", static_cast<int>(longest_consumer))));
 	return consumer;
 }
 
@@ -317,21 +377,38 @@ lock_event(const Intake *intake, uint64 hash, KeyLock *held)
 	lock_key(held, intake->partitions.rel, reinterpret_cast<const unsigned char *>(&ordered), sizeof(ordered));
 }
 
+// Who locks a partition for writing reads the list again: what was the newest when it was read may be closed since.
 Obstacle
-open_shelves(Intake *intake)
+open_shelves(Intake *intake, const core::Uuid *const *ids, int count)
 {
-	for (int i = 0; i < 2; i++)
+	Oid locked = lock_newest(intake);
+	int32 missing = 0;
+
+	for (;;)
 	{
 		Listed listed = list_partitions(intake);
 		List *numbers;
 		Obstacle obstacle = judge_partitions(&listed, &numbers);
+		const Shelf *gone;
+		Oid newest;
 
-		if (obstacle || are_open(intake->shelves, numbers) || open_all(intake, numbers))
+		if (obstacle)
 			return obstacle;
-		// It was dropped after we had read the list.
+		OUTBOX_STOP_POINT("inbox_opens");
+		list_shelves(intake, numbers);
+		gone = open_needed(intake, ids, count);
+		newest = static_cast<Shelf *>(linitial(intake->shelves))->heap;
+		if (gone == nullptr && newest == locked)
+			return {};
+		if (gone != nullptr && gone->number == missing)
+			partition_is_missing(intake);
+		// Or it was dropped after we had read the list.
+		missing = gone != nullptr ? gone->number : 0;
+		locked = newest;
+		if (gone == nullptr)
+			remember_last(intake->consumer, newest);
 		AcceptInvalidationMessages();
 	}
-	partition_is_missing(intake);
 }
 
 Shelf *
@@ -343,6 +420,8 @@ find_event(Intake *intake, const core::Uuid &id)
 	{
 		Shelf *shelf = static_cast<Shelf *>(lfirst(cell));
 
+		if (shelf->table == nullptr || !may_have(shelf->number, id))
+			continue;
 		start_id_probe(&shelf->probe, id);
 		if (next_row(&shelf->probe))
 			return shelf;

@@ -2,9 +2,10 @@
 // no outbox in its database, so nothing here asks for one.
 //
 // Guarantees: whether an event is known is decided under its key's lock (rows/key_lock.h), by looking into all
-// partitions of its consumer outside of any snapshot. So there is one row for each (consumer, event_id), with any
-// number of sessions, in every isolation level, though each partition enforces it for itself alone. Which
-// partitions there are is read under the same lock. Rows of a partition, or of the list of partitions, that a
+// partitions of its consumer that may have it (closed.h), outside of any snapshot. So there is one row for each
+// (consumer, event_id), with any number of sessions, in every isolation level, though each partition enforces it for
+// itself alone. Which partitions there are is read under the same lock, and with the lock on the newest that writes to
+// it held already. Rows of a partition, or of the list of partitions, that a
 // transaction has not committed are waited for without the lock.
 //
 // Shape: partitions are children of inbox.events by inheritance, with a beginning and no end: an insertion always
@@ -30,10 +31,10 @@ struct Register {
 	Probe probe;
 };
 
-// An open partition.
+// A partition.
 struct Shelf {
 	int32 number;
-	Table *table;
+	Table *table; // nullptr: not open, for it has none of the events
 	Oid heap;
 	Oid index;
 	Probe probe;
@@ -69,8 +70,8 @@ const text *consumer_argument(FunctionCallInfo fcinfo, int arg);
 uint64 event_hash(const Intake *intake, const core::Uuid &id);
 void lock_event(const Intake *intake, uint64 hash, KeyLock *held);
 
-// Under the lock of at least one event. Opens the partitions that there are now.
-Obstacle open_shelves(Intake *intake);
+// Under the locks of these events. Opens the partitions that may have them now, and the newest.
+Obstacle open_shelves(Intake *intake, const core::Uuid *const *ids, int count);
 // In shelf->probe, which the caller rests; nullptr: in none of the partitions.
 Shelf *find_event(Intake *intake, const core::Uuid &id);
 // The row of an event that failed, in the probe of intake->failures.

@@ -90,11 +90,15 @@ int
 receive_some(Intake *intake, Event *const *events, int count, Obstacle *obstacle)
 {
 	KeyLock held[most_at_a_time];
+	const core::Uuid *ids[most_at_a_time] = {};
 	int n = 0;
 
 	for (int i = 0; i < count; i++)
+	{
 		lock_event(intake, events[i]->hash, &held[i]);
-	*obstacle = open_shelves(intake);
+		ids[i] = &events[i]->id;
+	}
+	*obstacle = open_shelves(intake, ids, count);
 	OUTBOX_STOP_POINT("inbox_looks");
 	while (!*obstacle && n < count)
 	{

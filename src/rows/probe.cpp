@@ -178,11 +178,11 @@ next_row(Probe *probe, ScanDirection direction)
 }
 
 bool
-to_next_entry(Probe *probe)
+to_next_entry(Probe *probe, ScanDirection direction)
 {
 	// Of versions of a row that share an entry one is enough.
 	probe->scan->xs_heap_continue = false;
-	probe->ended = probe->ended || !next_entry(probe, ForwardScanDirection);
+	probe->ended = probe->ended || !next_entry(probe, direction);
 	return !probe->ended;
 }
 

@@ -49,7 +49,7 @@ void end_probe(Probe *probe);
 
 // The two halves of next_settled(), for walks that look only some entries up: moves on to the next entry, and looks
 // whether it leads to a row. Call remember_entries() before the probe starts.
-bool to_next_entry(Probe *probe);
+bool to_next_entry(Probe *probe, ScanDirection direction = ForwardScanDirection);
 bool has_settled_row(Probe *probe);
 
 // A walk over a limited number of entries, which may be dead. entry_column() tells how far it came.

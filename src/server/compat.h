@@ -51,6 +51,16 @@ begin_index_scan(Rel heap, Rel index, Snapshot snapshot, int nkeys)
 }
 
 template <typename Rel>
+IndexScanDesc
+begin_bitmap_scan(Rel index, Snapshot snapshot, int nkeys)
+{
+	if constexpr (requires { index_beginscan_bitmap(index, snapshot, nullptr, nkeys); })
+		return index_beginscan_bitmap(index, snapshot, nullptr, nkeys);
+	else
+		return index_beginscan_bitmap(index, snapshot, nkeys);
+}
+
+template <typename Rel>
 Oid
 primary_key_index(Rel rel)
 {

@@ -59,6 +59,7 @@ extern "C" {
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/parsenodes.h"
+#include "nodes/tidbitmap.h"
 #include "optimizer/optimizer.h"
 #include "parser/parse_collate.h"
 #include "parser/parse_expr.h"

@@ -94,7 +94,7 @@ CREATE TABLE inbox.events (
 	event_type text NOT NULL,
 	payload jsonb
 );
-COMMENT ON TABLE inbox.events IS 'Parent of the partitions, empty itself. Each partition holds events of one consumer and has a primary key (event_id). Read inbox.log.';
+COMMENT ON TABLE inbox.events IS 'Parent of the partitions, empty itself. Each partition holds events of one consumer and has a primary key (event_id). Read inbox.log, and let receive alone insert: it knows between which ids those of the older partitions lie.';
 COMMENT ON COLUMN inbox.events.consumed_at IS 'when receive accepted it';
 COMMENT ON COLUMN inbox.events.event_id IS 'the event, as its source names it';
 COMMENT ON COLUMN inbox.events.processing_duration_ms IS 'from its receipt to finish; NULL = finish was not called';
@@ -338,7 +338,7 @@ RETURNS boolean LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_inbox_receive'
 COMMENT ON FUNCTION inbox.receive(text, uuid, text, text, jsonb, integer) IS
 $$Receives an event in the caller's transaction. true: for the first time, so process it and commit. false: it has been processed, or was put aside (inbox.failures): acknowledge it to its source and go on.
 consumer: who processes it, 1 to 63 bytes; the first receive makes it. event_id: the same each time the event is delivered. source, event_type: for inbox.log. payload: kept if it is given. schema_version: the payload's, at least 1; kept if it is given.
-Errors: 22004 NULL; 22023 an empty or too long value; 25006 a read-only transaction; 55000 a partition is missing or was altered. Locks: waits for the end of an open transaction that received the same event, in every isolation level; the first receive of a consumer waits for one that makes another. Cost: a look-up in each partition of the consumer, about six, and a row.$$;
+Errors: 22004 NULL; 22023 an empty or too long value; 25006 a read-only transaction; 55000 a partition is missing or was altered. Locks: waits for the end of an open transaction that received the same event, in every isolation level; the first receive of a consumer waits for one that makes another. Cost: a row, and a look-up in the newest partition of the consumer and in each older one that has lower and higher ids.$$;
 
 CREATE FUNCTION inbox.receive_many(consumer text, event_ids uuid[], sources text[], event_types text[], payloads jsonb[], schema_versions integer[])
 RETURNS uuid[] LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_inbox_receive_many';

@@ -168,6 +168,24 @@ SELECT t.try($$SELECT inbox.forget('large', '-1 day')$$);
 SELECT t.try($$SELECT inbox.forget(NULL, '1 day')$$);
 SELECT t.try($$SELECT inbox.forget('large', NULL)$$);
 
+-- A closed partition is looked into only for ids between its own, and its table opened only for its own.
+SELECT count(*) FILTER (WHERE inbox.receive('closed', t.event(n), 's', 't')) FROM generate_series(3, 5, 2) n;
+SELECT inbox.make_partition('closed', (SELECT consumer_id FROM inbox.consumers WHERE consumer = 'closed'));
+SELECT inbox.receive('closed', t.event(6), 's', 't');
+SELECT inbox.receive('closed', t.event(6), 's', 't');
+CREATE VIEW t.closed AS SELECT pg_stat_get_numscans(to_regclass(format('inbox.events_%s_pkey', min(number)))) AS looks FROM inbox.partitions WHERE consumer = 'closed';
+SELECT pg_stat_force_next_flush();
+SELECT looks AS so_far FROM t.closed \gset
+SELECT count(*) FILTER (WHERE inbox.receive('closed', t.event(n), 's', 't')) FROM generate_series(7, 26) n;
+SELECT count(*) FROM inbox.receive_batch('closed', (SELECT jsonb_agg(jsonb_build_object('event_id', t.event(n), 'source', 's', 'event_type', 't')) FROM generate_series(20, 40) n));
+SELECT inbox.receive('closed', t.event(2), 's', 't'), pg_stat_force_next_flush();
+SELECT looks - :so_far AS looks_beyond FROM t.closed;
+SELECT inbox.receive('closed', t.event(4), 's', 't'), pg_stat_force_next_flush();
+SELECT looks - :so_far AS looks_between FROM t.closed;
+SELECT inbox.receive('closed', t.event(3), 's', 't'), inbox.receive('closed', t.event(5), 's', 't'), inbox.finish('closed', t.event(5));
+SELECT t.number(id) FROM inbox.receive_batch('closed', (SELECT jsonb_agg(jsonb_build_object('event_id', t.event(n), 'source', 's', 'event_type', 't')) FROM generate_series(1, 8) n)) id;
+SELECT * FROM t.partitions WHERE consumer = 'closed';
+
 -- What one transaction makes it does not use before its commit, unless there is nothing older.
 BEGIN;
 SELECT inbox.make_partition('large', (SELECT consumer_id FROM inbox.consumers WHERE consumer = 'large'));

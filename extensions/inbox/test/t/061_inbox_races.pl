@@ -1,7 +1,7 @@
 # Receivers of an event that are stopped between looking for it and inserting it.
 #
 # Proves: nothing comes between the two: not another receiver, though it knows a newer partition; not the end of a partition that is
-# looked into. One that fails there leaves neither a row nor a lock. And with processes that linger at each such place, while
+# looked into. A partition to which one of them may still write is not taken for closed, and to one that was taken for closed none writes. One that fails there leaves neither a row nor a lock. And with processes that linger at each such place, while
 # partitions are made, every event is processed once.
 #
 # Needs a library made with STOP_POINTS=1.
@@ -27,17 +27,17 @@ $node->safe_psql('postgres', q{
 my ($first, $second) = (session($node), session($node));
 $_->query_safe('SELECT 1') foreach $first, $second;
 
-# stopped N NAME CODE: the first session stands before it looks for event N, while the code runs
+# stopped N, CODE, PLACE: the first session stands before it looks for event N, or at another place, while the code runs
 sub stopped
 {
-	my ($n, $code) = @_;
+	my ($n, $code, $place) = (@_, 'inbox_looks');
 
 	$first->{outbox_pid} = $first->query('SELECT pg_backend_pid()');
-	arm($node, 'inbox_looks', $first->{outbox_pid});
+	arm($node, $place, $first->{outbox_pid});
 	start_query($first, "SELECT inbox.receive('c', event($n), 's', 't')");
-	stands_at($node, 'inbox_looks');
+	stands_at($node, $place);
 	$code->();
-	release($node, 'inbox_looks');
+	release($node, $place);
 	return result_of($first);
 }
 
@@ -62,6 +62,38 @@ my ($none, $error) = stopped(4, sub {
 });
 like($error, qr/ERROR/, '... for one that fails after it has inserted');
 is(scalar(result_of($second)), 't', '... and then the event is new to it');
+
+# ---------------------------------------------------------------- closed partitions
+
+# What a session takes for closed, it no longer looks into for ids such as these, behind all that it has.
+my $n = 1000;
+sub received
+{
+	my ($session, $event) = @_;
+	return $session->query("SELECT inbox.receive('c', event($event), 's', 't')");
+}
+
+foreach my $case ([ 'inbox_looks', 'has the lock to write' ], [ 'inbox_opens', 'has read which is the newest' ])
+{
+	my ($place, $title) = @$case;
+
+	foreach my $who ('of a new session', 'that has received before')
+	{
+		my $event = $n++;
+		if ($who eq 'of a new session')
+		{
+			$first->quit;
+			$first = session($node);
+		}
+		($answer) = stopped($event, sub {
+			$node->safe_psql('postgres', $make);
+			# The first of these still has the lock to write to the older one.
+			received($second, $n++) for 1 .. 2;
+		}, $place);
+		is($answer, 't', "a receiver $who, that $title when a newer partition is made");
+		is(received($second, $event), 'f', '... is seen by one that knew the newer one meanwhile');
+	}
+}
 
 # ---------------------------------------------------------------- a load that lingers
 
