@@ -1,8 +1,8 @@
 // The codes of the sink nats: each with its class, and why.
 //
 // Guarantees: every status of the library and every error code of JetStream that its header has, has a row; a unit test
-// compares the table with the header. Most of JetStream's are about streams and consumers and never answer a publish;
-// they are "try again", since an operator may be at work.
+// compares the table with the header. The table is the same with each release of the library. Most of JetStream's are
+// about streams and consumers and never answer a publish; they are "try again", since an operator may be at work.
 #include "sinks/nats_codes.h"
 
 #include <algorithm>
@@ -20,6 +20,14 @@ struct Row {
 #define ROW(name, fault, why) \
 	{ \
 		name, \
+		{ \
+#name, Fault::fault, why \
+		} \
+	}
+// Not in the headers of all releases that this is built with.
+#define NEWER(number, name, fault, why) \
+	{ \
+		number, \
 		{ \
 #name, Fault::fault, why \
 		} \
@@ -62,6 +70,7 @@ constexpr Row statuses[] = {
 	ROW(NATS_NO_RESPONDERS, moment, "no stream takes this subject, or JetStream is off; a stream may be created"),
 	ROW(NATS_MISMATCH, sink, "the library met what only consumers meet"),
 	ROW(NATS_MISSED_HEARTBEAT, sink, "the library met what only consumers meet"),
+	NEWER(NATS_MISSED_HEARTBEAT + 1, NATS_LIMIT_REACHED, sink, "the library met what only consumers meet"),
 };
 
 constexpr Row errors[] = {
@@ -193,9 +202,19 @@ constexpr Row errors[] = {
 	ROW(JSStreamMoveInProgressErr, moment, "stream move already in progress"),
 	ROW(JSConsumerMaxRequestBatchExceededErr, moment, "consumer max request batch exceeds server limit"),
 	ROW(JSConsumerReplicasExceedsStreamErr, moment, "consumer config replica count exceeds parent stream"),
+	NEWER(10127, JSConsumerNameContainsPathSeparatorsErr, moment, "consumer name can not contain path separators"),
+	NEWER(10128, JSStreamNameContainsPathSeparatorsErr, moment, "stream name can not contain path separators"),
+	NEWER(10129, JSStreamMoveNotInProgressErr, moment, "stream move not in progress"),
+	NEWER(10130, JSStreamNameExistRestoreFailedErr, moment, "stream name already in use, cannot restore"),
+	NEWER(10131, JSConsumerCreateFilterSubjectMismatchErr, moment,
+		  "consumer create request did not match filtered subject from create subject"),
+	NEWER(10132, JSConsumerCreateDurableAndNameMismatchErr, moment,
+		  "consumer durable and name have to be equal if both are provided"),
+	NEWER(10133, JSReplicasCountCannotBeNegativeErr, moment, "replicas count cannot be negative"),
 };
 
 #undef ROW
+#undef NEWER
 
 // What this sink says itself.
 constexpr Code own[] = {

@@ -1,9 +1,9 @@
 // The codes of the sink rabbitmq: each with its class, and why.
 //
 // Guarantees: every reply code of AMQP 0-9-1 and every status of rabbitmq-c has a row; a unit test compares the table
-// with the library's headers. A reply code is only used where it is certain which message it is about: a message
-// that was alone on its channel, or one that was returned. What cannot be attributed is AMQP_CHANNEL_CLOSED or
-// AMQP_CONNECTION_CLOSED, and the number stands in response_code.
+// with the library's headers. The table is the same with each release of the library. A reply code is only used where
+// it is certain which message it is about: a message that was alone on its channel, or one that was returned. What
+// cannot be attributed is AMQP_CHANNEL_CLOSED or AMQP_CONNECTION_CLOSED, and the number stands in response_code.
 #include "sinks/rabbitmq_codes.h"
 
 #include <array>
@@ -23,6 +23,14 @@ struct Row {
 #define ROW(name, fault, why) \
 	{ \
 		name, \
+		{ \
+#name, Fault::fault, why \
+		} \
+	}
+// Not in the headers of all releases that this is built with.
+#define NEWER(number, name, fault, why) \
+	{ \
+		number, \
 		{ \
 #name, Fault::fault, why \
 		} \
@@ -91,9 +99,11 @@ constexpr Row rows[] = {
 	ROW(AMQP_STATUS_SSL_PEER_VERIFY_FAILED, sink, "the certificate is not signed by a trusted authority"),
 	ROW(AMQP_STATUS_SSL_CONNECTION_FAILED, sink, "TLS cannot be agreed upon"),
 	ROW(AMQP_STATUS_SSL_SET_ENGINE_FAILED, sink, "the engine of OpenSSL cannot be used"),
+	NEWER(-0x0205, AMQP_STATUS_SSL_UNIMPLEMENTED, sink, "the library was built without this part of TLS"),
 };
 
 #undef ROW
+#undef NEWER
 #undef OWN
 
 } // namespace
