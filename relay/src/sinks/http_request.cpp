@@ -2,7 +2,10 @@
 #include "sinks/http_codes.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <ctime>
 #include <new>
+#include <optional>
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -49,6 +52,19 @@ refuses_client(int alert)
 {
 	return (alert >= SSL_AD_BAD_CERTIFICATE && alert <= SSL_AD_CERTIFICATE_UNKNOWN) || alert == SSL_AD_UNKNOWN_CA ||
 		   alert == SSL_AD_ACCESS_DENIED || alert == SSL_AD_CERTIFICATE_REQUIRED;
+}
+
+// Seconds, or a date. What libcurl makes of it is six hours at most from version 8.12 on.
+std::optional<std::chrono::milliseconds>
+retry_after(const std::string &value)
+{
+	char *end = nullptr;
+	long long seconds = strtoll(value.c_str(), &end, 10);
+	if (end == value.c_str() || *end != '\0')
+		seconds = curl_getdate(value.c_str(), nullptr) - time(nullptr);
+	if (seconds <= 0)
+		return std::nullopt;
+	return std::min(std::chrono::seconds(seconds), longest_retry_after);
 }
 
 bool
@@ -287,10 +303,7 @@ HttpRequest::responded() const
 	answer.code = http_status_code(status);
 	std::string location = status >= 300 && status <= 399 ? response_header("Location") : "";
 	answer.text = location.empty() ? response : "Location: " + location;
-	curl_off_t retry_after = 0;
-	curl_easy_getinfo(easy.get(), CURLINFO_RETRY_AFTER, &retry_after);
-	if (retry_after > 0)
-		answer.retry_after = std::min(std::chrono::seconds(retry_after), longest_retry_after);
+	answer.retry_after = retry_after(response_header("Retry-After"));
 	return answer;
 }
 
