@@ -166,7 +166,8 @@ TEST(Http, Methods)
 TEST(Http, EveryStatus)
 {
 	int status = 0;
-	RawServer server([&](const std::string &) { return RawServer::Reply{response(status, "said")}; });
+	auto has_body = [&] { return status != 204 && status != 304; };
+	RawServer server([&](const std::string &) { return RawServer::Reply{response(status, has_body() ? "said" : "")}; });
 	SinkBench bench(http_kind, local);
 	for (status = 200; status <= 599; status++)
 	{
@@ -174,7 +175,7 @@ TEST(Http, EveryStatus)
 		ASSERT_EQ(answer.accepted, status < 300) << status;
 		EXPECT_EQ(answer.response_code, std::to_string(status));
 		EXPECT_EQ(answer.code, status < 300 ? "" : http_status_code(status));
-		EXPECT_EQ(answer.text, status < 300 || status == 304 ? "" : "said");
+		EXPECT_EQ(answer.text, status < 300 || !has_body() ? "" : "said");
 	}
 	EXPECT_EQ(server.connections(), 1U);
 }
