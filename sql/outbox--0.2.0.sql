@@ -1601,30 +1601,35 @@ BEGIN ATOMIC
 	FROM sids CROSS JOIN LATERAL unnest(sids.list) k(sid) JOIN outbox.subject_messages m ON m.sid = k.sid
 	LEFT JOIN LATERAL (
 		SELECT g.queue, g.event_type, g.created_at, g.payload, g.headers FROM outbox.messages g WHERE g.outbox_id = m.outbox_id LIMIT 1) f ON true
-	ORDER BY m.outbox_id, m.sid;
+	ORDER BY m.outbox_id, m.sid
+	-- no limit; it is asked for in any case, so that another master key is an error where nothing is found
+	LIMIT (SELECT CASE WHEN outbox.subject_hash(subject_report.subject) IS NULL THEN 0::bigint END);
 END;
 COMMENT ON FUNCTION outbox.subject_report(text) IS
 $$The messages that have fields of a subject, with these fields in plain text, and those of others as they are stored; what was erased as outbox.reveal shows it. One row for each message and key; queue and the columns after it are NULL for messages that were retired.
 subject: as outbox.protect got it.
-Errors: 55000 no master key; 22023 an empty subject, or AUTHENTICATION_FAILED: another master key; 22004 NULL; none where nothing was protected yet.
+Errors: 55000 no master key; 22023 an empty subject, or AUTHENTICATION_FAILED: another master key; 22004 NULL; 55000 where nothing was protected yet.
 Locks: those of reading. Cost: an index look-up a message.$$;
 
 CREATE FUNCTION outbox.check_privacy(deep boolean)
 RETURNS TABLE (severity text, object text, problem text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
-	WITH used AS (
+	WITH state AS MATERIALIZED (
 		SELECT k.key_id, k.lineage, outbox.master_key_problem() AS problem FROM outbox.subject_hash_key k
+	), used AS MATERIALIZED (
+		-- not asked for, and not by the planner, where there is none
+		SELECT s.key_id, s.lineage, s.problem, CASE WHEN s.problem IS NULL THEN outbox.master_key_id() END AS current_id FROM state s
 	)
 	SELECT 'error', 'outbox.master_key_file', 'there is no master key, so nothing can be protected, revealed or erased: ' || u.problem
 	FROM used u WHERE u.problem IS NOT NULL
 	UNION ALL
 	SELECT 'warning', 'outbox.subject_keys', 'the current master key is another one than the one that wraps the keys: see outbox.rotate_master_key()'
-	FROM used u WHERE u.problem IS NULL AND u.key_id <> outbox.master_key_id()
+	FROM used u WHERE u.key_id <> u.current_id
 	UNION ALL
 	SELECT 'warning', 'outbox.subject_keys', k.keys || ' keys are wrapped by a former master key: see outbox.rotate_master_key()'
-	FROM used u CROSS JOIN LATERAL (SELECT count(*) AS keys FROM outbox.subject_keys s WHERE s.key_id <> outbox.master_key_id()) k
-	WHERE deep AND u.problem IS NULL AND u.key_id = outbox.master_key_id() AND k.keys > 0
+	FROM used u CROSS JOIN LATERAL (SELECT count(*) AS keys FROM outbox.subject_keys s WHERE s.key_id <> u.current_id) k
+	WHERE deep AND u.key_id = u.current_id AND k.keys > 0
 	UNION ALL
 	SELECT 'warning', 'outbox.erasures', 'the database was restored, copied or promoted, so erasures may be missing: see outbox.reapply_erasures()'
 	FROM used u WHERE u.lineage <> outbox.lineage();
