@@ -654,7 +654,83 @@ COMMENT ON CONSTRAINT subject_messages_pkey ON outbox.subject_messages IS 'a mes
 COMMENT ON INDEX outbox.subject_messages_pkey IS 'finds the messages of a subject';
 COMMENT ON INDEX outbox.subject_messages_message IS 'finds what goes with a retired partition';
 
+---------------------------------------------------------------- seals
+
+CREATE FUNCTION outbox.seal_recorded() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_seal_recorded';
+COMMENT ON FUNCTION outbox.seal_recorded() IS
+'Trigger function: has records of this database come after the seals that a restore or replication brings. Errors: 39P01 when called otherwise. Takes no locks.';
+
+CREATE TABLE outbox.seals (
+	seal_no bigint NOT NULL,
+	from_at timestamptz NOT NULL,
+	to_at timestamptz NOT NULL,
+	messages bigint NOT NULL,
+	attempts bigint NOT NULL,
+	events bigint NOT NULL,
+	root bytea NOT NULL,
+	parts jsonb NOT NULL,
+	previous bytea,
+	hash bytea NOT NULL,
+	signature bytea,
+	key_id text,
+	CONSTRAINT seals_pkey PRIMARY KEY (seal_no),
+	CONSTRAINT seals_from_at_key UNIQUE (from_at),
+	CONSTRAINT seals_to_at_key UNIQUE (to_at),
+	CONSTRAINT seals_previous_key UNIQUE NULLS NOT DISTINCT (previous),
+	CONSTRAINT seals_window CHECK (seal_no > 0 AND from_at < to_at)
+);
+COMMENT ON TABLE outbox.seals IS 'The seals: a hash of all that was recorded in a window of time, each over the one before. INSERT-only; outbox.verify_seals compares them with the tables.';
+COMMENT ON COLUMN outbox.seals.seal_no IS 'from 1, without gaps';
+COMMENT ON COLUMN outbox.seals.from_at IS 'beginning of the window, inclusive: the end of the one before; -infinity for the first';
+COMMENT ON COLUMN outbox.seals.to_at IS 'end of the window, exclusive';
+COMMENT ON COLUMN outbox.seals.messages IS 'number of messages with a created_at in the window';
+COMMENT ON COLUMN outbox.seals.attempts IS 'number of attempts with a created_at in the window';
+COMMENT ON COLUMN outbox.seals.events IS 'number of events with an at in the window';
+COMMENT ON COLUMN outbox.seals.root IS 'root of the tree of the parts';
+COMMENT ON COLUMN outbox.seals.parts IS 'the rows of each partition: table, partition, rows, and the root of their tree';
+COMMENT ON COLUMN outbox.seals.previous IS 'hash of the seal before; NULL for the first';
+COMMENT ON COLUMN outbox.seals.hash IS 'SHA-256 of seal_no, window, counts, root and previous: with it all that came before can be proved';
+COMMENT ON COLUMN outbox.seals.signature IS 'Ed25519 signature of hash by the key in outbox.seal_key_file; NULL if there was none';
+COMMENT ON COLUMN outbox.seals.key_id IS 'first 16 hex digits of SHA-256 of the public key';
+COMMENT ON CONSTRAINT seals_pkey ON outbox.seals IS 'no number twice';
+COMMENT ON INDEX outbox.seals_pkey IS 'no number twice';
+COMMENT ON CONSTRAINT seals_from_at_key ON outbox.seals IS 'no window twice';
+COMMENT ON INDEX outbox.seals_from_at_key IS 'no window twice';
+COMMENT ON CONSTRAINT seals_to_at_key ON outbox.seals IS 'finds the seal of a row';
+COMMENT ON INDEX outbox.seals_to_at_key IS 'finds the seal of a row';
+COMMENT ON CONSTRAINT seals_previous_key ON outbox.seals IS 'the chain has no branches';
+COMMENT ON INDEX outbox.seals_previous_key IS 'the chain has no branches';
+COMMENT ON CONSTRAINT seals_window ON outbox.seals IS 'windows have a length';
+
+CREATE TABLE outbox.seal_marks (
+	at timestamptz NOT NULL,
+	next_xid xid8 NOT NULL,
+	CONSTRAINT seal_marks_pkey PRIMARY KEY (at)
+);
+COMMENT ON TABLE outbox.seal_marks IS 'Times at which a window can be closed once all transactions with an id below next_xid have ended. Not in dumps: ids mean nothing in another cluster.';
+COMMENT ON COLUMN outbox.seal_marks.at IS 'nothing is recorded with an earlier time by a transaction with an id from next_xid on';
+COMMENT ON COLUMN outbox.seal_marks.next_xid IS 'the next transaction id after at was published as the floor of record times';
+COMMENT ON CONSTRAINT seal_marks_pkey ON outbox.seal_marks IS 'one mark of a time';
+COMMENT ON INDEX outbox.seal_marks_pkey IS 'one mark of a time';
+
+CREATE SEQUENCE outbox.seal_floor AS bigint MINVALUE 0 START 0;
+COMMENT ON SEQUENCE outbox.seal_floor IS 'The floor of the times of records, in microseconds since 2000-01-01 00:00 UTC: what is recorded now has no earlier time, whatever the clock does. A sequence, because a rollback does not lower it.';
+
 ---------------------------------------------------------------- append-only
+
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON outbox.seals
+	FOR EACH ROW EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.seals ENABLE ALWAYS TRIGGER append_only;
+COMMENT ON TRIGGER append_only ON outbox.seals IS 'seals never change';
+CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON outbox.seals
+	FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only();
+ALTER TABLE outbox.seals ENABLE ALWAYS TRIGGER append_only_truncate;
+COMMENT ON TRIGGER append_only_truncate ON outbox.seals IS 'the chain is never emptied';
+CREATE TRIGGER seal_recorded AFTER INSERT ON outbox.seals
+	FOR EACH ROW EXECUTE FUNCTION outbox.seal_recorded();
+ALTER TABLE outbox.seals ENABLE ALWAYS TRIGGER seal_recorded;
+COMMENT ON TRIGGER seal_recorded ON outbox.seals IS 'what is recorded after a restore or replication belongs to no window that is closed';
 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON outbox.messages
 	FOR EACH ROW EXECUTE FUNCTION outbox.append_only();
@@ -756,6 +832,9 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.subject_keys', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.subjects', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.erasures', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.subject_messages', '');
+
+SELECT pg_catalog.pg_extension_config_dump('outbox.seals', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.seal_floor', '');
 
 INSERT INTO outbox.queues (queue) VALUES ('default');
 
@@ -1019,6 +1098,38 @@ COMMENT ON FUNCTION outbox.set_retention(interval, interval, text) IS
 $$Sets how long this database keeps old data, all of it at once; the table outbox.retention shows it. Upkeep acts on it within a minute.
 keep: pairs of partitions are retired when the last of their messages ended that long ago; NULL = never. dead_letters: age until which a dead letter that was not replayed keeps its pair; NULL = without limit. archive_schema: where retired partitions go; NULL = they are dropped. Intervals of 1 hour to 3653 days, without months and years.
 Errors: 22023 bad arguments; 25006 read-only transaction. Locks and cost: one row.$$;
+
+CREATE FUNCTION outbox.seal() RETURNS SETOF outbox.seals
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_seal';
+COMMENT ON FUNCTION outbox.seal() IS
+$$Seals what was recorded since the last seal, up to the time at which every transaction that could have recorded something earlier has ended. Returns the seal, or no row if nothing can be closed yet: then call it again later. With outbox.seal_interval a background process does so.
+Errors: 55000 in a transaction that is not READ COMMITTED, while a restore or a subscription fills the tables, or if outbox.seal_key_file is set and holds no usable key; 42501, 58030 if the key file cannot be read or others may read it; 25006 read-only transaction. Locks: one sealer at a time, until the end of the transaction; partitions against DDL. Blocks no other function. Cost: reads the rows of the window by a BRIN index on their time, and partitions without one as a whole.$$;
+
+CREATE FUNCTION outbox.verify_seals(from_seal bigint DEFAULT NULL, to_seal bigint DEFAULT NULL)
+RETURNS TABLE (seal_no bigint, ok boolean, problem text)
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_verify_seals';
+COMMENT ON FUNCTION outbox.verify_seals(bigint, bigint) IS
+$$Compares seals with the tables: whether the chain is whole, and rows were changed, added or removed since. One row for each seal that is as it was, and one for each problem.
+from_seal, to_seal: the range; NULL = from the first, to the last. Errors: 22023 from_seal below 1 or above to_seal; 55000 in a transaction that is not READ COMMITTED. What it finds, also a page that cannot be read, is a problem and no error. Locks: partitions against DDL. Works on a standby. Cost: reads each row of the range once; pg_stat_activity says how far it is.$$;
+
+CREATE FUNCTION outbox.prove(outbox_id uuid) RETURNS jsonb
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_prove';
+COMMENT ON FUNCTION outbox.prove(uuid) IS
+$$All that a third party needs to check a message and its attempts against the hash of one seal: their contents, their paths, and the seals. docs/seal-format.md describes it; outbox-verify checks it.
+outbox_id: the message. A row that is not sealed yet has seal_no null. Errors: 22004 NULL; 22023 no such message; XX001 what was sealed was changed; 55000 in a transaction that is not READ COMMITTED. Locks: partitions against DDL. Works on a standby. Cost: for each row, the rows of its window in its partition.$$;
+
+CREATE FUNCTION outbox.export_seals(from_seal bigint DEFAULT NULL, to_seal bigint DEFAULT NULL) RETURNS SETOF jsonb
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_export_seals';
+COMMENT ON FUNCTION outbox.export_seals(bigint, bigint) IS
+$$The seals as docs/seal-format.md describes them, one in each row, in their order: to be kept where no administrator of this database reaches, and checked by outbox-verify.
+from_seal, to_seal: the range; NULL = from the first, to the last. Errors: 22023 from_seal below 1 or above to_seal; 55000 in a transaction that is not READ COMMITTED. No locks but those of reading. Works on a standby.$$;
+
+CREATE FUNCTION outbox.seal_leaves(seal_no bigint)
+RETURNS TABLE ("table" text, partition text, id uuid, attempt_no integer, leaf bytea)
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_seal_leaves';
+COMMENT ON FUNCTION outbox.seal_leaves(bigint) IS
+$$The hash of each row in the window of a seal, as the tables have it now. Compared with the rows that were exported earlier it tells which row was changed.
+seal_no: the seal. Errors: 22004 NULL; 22023 no such seal; 55000 in a transaction that is not READ COMMITTED. Locks: partitions against DDL. Works on a standby. Cost: reads the rows of the window.$$;
 
 CREATE FUNCTION outbox.state_diagram() RETURNS text
 LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_state_diagram';
@@ -1668,6 +1779,8 @@ BEGIN ATOMIC
 		WHERE o.relkind IN ('r', 'p') AND CASE WHEN o.is_core THEN o.relname ~ '^(messages|attempts|events)(_|$)'
 			ELSE pg_get_userbyid(o.relowner) <> 'outbox_saga_owner' OR o.relname = 'audit_log' END
 		UNION
+		SELECT 'outbox.seals'::regclass::oid
+		UNION
 		SELECT l.oid FROM leaves l
 		UNION
 		SELECT c.oid FROM pg_class c
@@ -1684,7 +1797,8 @@ BEGIN ATOMIC
 		VALUES ('outbox.pending'::regclass::oid, 'outbox.append_only()'::regprocedure, 2 | 32, 'TRUNCATE'),
 			('outbox.pending'::regclass::oid, 'outbox.pending_changed()'::regprocedure, 1 | 4 | 8 | 16, 'INSERT, UPDATE and DELETE'),
 			('outbox.pending'::regclass::oid, 'outbox.pending_changed()'::regprocedure, 1 | 2 | 16, 'UPDATE (BEFORE)'),
-			('outbox.queues'::regclass::oid, 'outbox.merge_queue()'::regprocedure, 1 | 2 | 4, 'INSERT')
+			('outbox.queues'::regclass::oid, 'outbox.merge_queue()'::regprocedure, 1 | 2 | 4, 'INSERT'),
+			('outbox.seals'::regclass::oid, 'outbox.seal_recorded()'::regprocedure, 1 | 4, 'INSERT')
 	), wanted_tables(oid, shape) AS (
 		SELECT l.oid, p.relname::text FROM leaves l JOIN pg_class p ON p.oid = l.parent
 		UNION ALL
@@ -1726,7 +1840,7 @@ BEGIN ATOMIC
 	UNION ALL
 	SELECT 'error', f.oid::regprocedure::text, 'is not the library''s: ' || CASE f.proname WHEN 'key_digest' THEN 'the outbox makes other digests' ELSE 'its triggers guard nothing' END
 	FROM pg_proc f JOIN pg_language l ON l.oid = f.prolang
-	WHERE f.oid IN ('outbox.append_only()'::regprocedure, 'outbox.merge_queue()'::regprocedure, 'outbox.pending_changed()'::regprocedure,
+	WHERE f.oid IN ('outbox.append_only()'::regprocedure, 'outbox.merge_queue()'::regprocedure, 'outbox.pending_changed()'::regprocedure, 'outbox.seal_recorded()'::regprocedure,
 			'outbox.key_digest(text, text)'::regprocedure)
 		AND (l.lanname <> 'c' OR f.prosrc <> 'outbox_' || f.proname)
 	UNION ALL
@@ -1793,7 +1907,7 @@ BEGIN ATOMIC
 	UNION ALL
 	SELECT 'error', o.oid::regclass::text, 'no valid primary key'
 	FROM ours o
-	WHERE (NOT o.is_core OR o.relname = 'retention') AND o.relkind = 'r'
+	WHERE (NOT o.is_core OR o.relname IN ('retention', 'seals', 'seal_marks')) AND o.relkind = 'r'
 		AND NOT EXISTS (SELECT 1 FROM pg_index x WHERE x.indrelid = o.oid AND x.indisprimary AND x.indisvalid AND x.indisready)
 	UNION ALL
 	SELECT 'error', l.oid::regclass::text, 'no partition of ' || p.parent::regclass::text || ' has the same bounds'
@@ -1890,6 +2004,10 @@ BEGIN
 		FROM pg_catalog.pg_class c
 		WHERE c.relnamespace = 'outbox'::pg_catalog.regnamespace AND c.relkind = 'v'
 		UNION ALL
+		SELECT pg_catalog.format('ALTER SEQUENCE %s OWNER TO outbox_owner', c.oid::pg_catalog.regclass)
+		FROM pg_catalog.pg_class c
+		WHERE c.relnamespace = 'outbox'::pg_catalog.regnamespace AND c.relkind = 'S'
+		UNION ALL
 		SELECT pg_catalog.format('ALTER ROUTINE %s OWNER TO outbox_owner', p.oid::pg_catalog.regprocedure)
 		FROM pg_catalog.pg_proc p
 		WHERE p.pronamespace = 'outbox'::pg_catalog.regnamespace
@@ -1904,6 +2022,7 @@ ALTER SCHEMA outbox OWNER TO outbox_owner;
 
 REVOKE ALL ON SCHEMA outbox FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA outbox FROM PUBLIC;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA outbox FROM PUBLIC;
 REVOKE ALL ON ALL ROUTINES IN SCHEMA outbox FROM PUBLIC;
 REVOKE ALL ON TYPE outbox.attempt_state, outbox.claimed FROM PUBLIC;
 
@@ -1939,6 +2058,11 @@ GRANT EXECUTE ON FUNCTION
 	outbox.backoff(text, integer, uuid), outbox.maintain(), outbox.set_retention(interval, interval, text), outbox.state_diagram(), outbox.check(boolean), outbox.reset_stats(),
 	outbox.restore_pending()
 TO outbox_operator;
+
+GRANT EXECUTE ON FUNCTION outbox.seal() TO outbox_operator;
+GRANT EXECUTE ON FUNCTION outbox.verify_seals(bigint, bigint), outbox.prove(uuid), outbox.export_seals(bigint, bigint), outbox.seal_leaves(bigint)
+TO outbox_operator, outbox_auditor;
+GRANT SELECT ON outbox.seals, outbox.seal_marks, outbox.seal_floor TO outbox_operator, outbox_readonly, outbox_auditor;
 
 GRANT EXECUTE ON FUNCTION outbox.queue_stats(), outbox.worker_status(), outbox.prometheus(), outbox.lost_messages(), outbox.queue_status(text),
 	outbox.message_facts(uuid), outbox.message_body(uuid), outbox.last_attempt(uuid)

@@ -259,7 +259,7 @@ sub architecture
 	return %include;
 }
 
-my %include = architecture('src', 50, [qw(core)], [qw(server)], [qw(rows)], [qw(commit privacy)], [qw(message upkeep inbox)], [qw(verbs saga)], [qw(process)]);
+my %include = architecture('src', 50, [qw(core)], [qw(server)], [qw(rows)], [qw(commit privacy)], [qw(message upkeep inbox)], [qw(seals)], [qw(verbs saga)], [qw(process)]);
 architecture('relay/src', 20, [qw(core)], [qw(toml seen db)], [qw(sinks)], [qw(config)], [qw(flow)]);
 
 # A name says what a function does: it stands for one.

@@ -47,12 +47,14 @@ init_database(DatabaseSlot *slot)
 	pg_atomic_init_u32(&slot->went_round, 0);
 	pg_atomic_init_u32(&slot->made_anew, 0);
 	pg_atomic_init_u32(&slot->unhandled, 0);
+	pg_atomic_init_u32(&slot->only_seals, 0);
 	pg_atomic_init_u32(&slot->handler_turn, 0);
 	pg_atomic_init_u32(&slot->written, InvalidOid);
 	pg_atomic_init_u64(&slot->sleeps_until, 0);
 	pg_atomic_init_u64(&slot->look_at, static_cast<uint64>(DT_NOEND));
 	pg_atomic_init_u64(&slot->expires_at, static_cast<uint64>(DT_NOEND));
 	pg_atomic_init_u64(&slot->settle_at, static_cast<uint64>(DT_NOEND));
+	pg_atomic_init_u64(&slot->record_floor, 0);
 	reset_floor(&slot->lease_floor);
 	memset(&slot->report, 0, sizeof(slot->report));
 	memset(&slot->maintenance, 0, sizeof(slot->maintenance));

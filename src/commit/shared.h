@@ -138,12 +138,14 @@ struct DatabaseSlot {
 	pg_atomic_uint32 went_round;   // the worker that was started last has completed a round
 	pg_atomic_uint32 made_anew;    // the extension may have been made, or changed, since the server started
 	pg_atomic_uint32 unhandled;    // a process that handles has left something
+	pg_atomic_uint32 only_seals;   // what the maintenance process is started for
 	pg_atomic_uint32 handler_turn; // which queue the next process that handles begins with
 	pg_atomic_uint32 written;      // the OID of outbox.messages that was enqueued into; 0 = none yet
 	pg_atomic_uint64 sleeps_until; // when the worker wakes
 	pg_atomic_uint64 look_at;      // when the worker looks through all queues
 	pg_atomic_uint64 expires_at;   // the earliest lease expiry that was announced
 	pg_atomic_uint64 settle_at;    // marks are to be settled from then on
+	pg_atomic_uint64 record_floor; // a copy (record_floor.h); 0 = read the sequence
 	Floor lease_floor;             // of the index pending_lease
 	ProcessStatus report;
 	ProcessStatus maintenance;

@@ -167,6 +167,8 @@ have_extension_looked_for()
 		{
 			pg_atomic_write_u32(&slot->written, InvalidOid);
 			pg_atomic_write_u32(&slot->made_anew, 1);
+			// Another sequence, perhaps.
+			pg_atomic_write_u64(&slot->record_floor, 0);
 		}
 		have_all_looked_at();
 		pg_memory_barrier();

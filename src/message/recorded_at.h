@@ -1,18 +1,17 @@
 // The time of a record: created_at of messages and attempts, and at of audit events.
 //
-// Guarantee: the transaction has its id before the clock is read. A reader that reads the clock first, and lists the
-// running transactions after that, knows the writer of each record whose time lies before its reading.
+// Guarantee: the transaction has its id before the floor and the clock are read, so that a window of time that was
+// sealed gets no record later (commit/record_floor.h, seals/closing.h).
 #pragma once
 
-#include "server/pg.h"
+#include "commit/record_floor.h"
 
 namespace outbox {
 
 inline TimestampTz
 record_time()
 {
-	GetTopTransactionId();
-	return GetCurrentTimestamp();
+	return time_above_floor();
 }
 
 } // namespace outbox

@@ -13,6 +13,7 @@
 
 #include "process/maintenance.h"
 
+#include "commit/record_floor.h"
 #include "process/process.h"
 #include "server/boundary.h"
 #include "upkeep/idempotency_window.h"
@@ -25,6 +26,7 @@
 #include "process/step.h"
 #include "server/stop_point.h"
 #include "rows/call.h"
+#include "seals/closing.h"
 
 namespace outbox {
 
@@ -40,6 +42,19 @@ int64 old_data_since; // steady clock: when it was dealt with last
 int64 old_data_pause_us;
 bool lacks_pairs;
 bool keeps_data; // a session has enqueued
+int64 sealed_at; // steady clock: when the process was started to seal last
+
+bool
+is_to_seal()
+{
+	return seal_interval_us() > 0 && steady_us() >= sealed_at + seal_interval_us();
+}
+
+bool
+has_old_work()
+{
+	return lacks_pairs || lacks_count() || (keeps_data && steady_us() >= old_data_since + old_data_pause_us);
+}
 
 bool
 is_maintaining()
@@ -62,6 +77,7 @@ look_for_upkeep()
 {
 	bool written = is_in_use();
 
+	share_floor();
 	lacks_pairs = written && lacks_partitions();
 	keeps_data = written;
 	// The first run for old data comes at once.
@@ -76,14 +92,18 @@ look_for_upkeep()
 void
 ask_for_maintenance(DatabaseSlot *slot)
 {
+	bool old_work = has_old_work();
 	MemoryContext context;
 
 	// For a process that has just ended, follow_maintenance() decides first when the next may start.
-	if (process != nullptr || steady_us() < next_at ||
-		!(lacks_pairs || lacks_count() || (keeps_data && steady_us() >= old_data_since + old_data_pause_us)))
+	if (process != nullptr || steady_us() < next_at || !(old_work || is_to_seal()))
 		return;
 	next_at = steady_us() + usual_pause_us;
-	old_data_since = steady_us();
+	if (is_to_seal())
+		sealed_at = steady_us();
+	if (old_work)
+		old_data_since = steady_us();
+	pg_atomic_write_u32(&slot->only_seals, !old_work);
 	context = MemoryContextSwitchTo(TopMemoryContext);
 	process = start_process("maintenance", MyDatabaseId);
 	MemoryContextSwitchTo(context);
@@ -92,6 +112,14 @@ ask_for_maintenance(DatabaseSlot *slot)
 	next_at = steady_us() + USECS_PER_MINUTE;
 	note_shortage();
 	set_error(&slot->maintenance, "no background worker slot is free: increase max_worker_processes");
+}
+
+int64
+seal_in()
+{
+	if (process != nullptr || seal_interval_us() == 0)
+		return PG_INT64_MAX;
+	return Max(Max(next_at, sealed_at + seal_interval_us()) - steady_us(), 0);
 }
 
 void
@@ -293,6 +321,31 @@ count_again()
 		end_task(&counting, fault(error));
 }
 
+void
+seal_windows()
+{
+	Step sealing = make_step(report, 4, "seal", usual_lock_timeout);
+	ErrorData *error;
+
+	if (seal_interval_us() == 0)
+		return;
+	begin_step(&sealing);
+	error = as_owner(
+		[] {
+			Call call;
+			Seal seal;
+
+			if (!is_no_restore())
+				return;
+			begin_call(&call, "seal()");
+			seal_now(&call, &seal);
+			end_call(&call);
+		},
+		InUse::not_required);
+	if (error == nullptr || !is_lock_wait(error))
+		end_task(&sealing, fault(error));
+}
+
 } // namespace
 
 OUTBOX_PROCESS(outbox_maintenance_main)
@@ -305,6 +358,9 @@ OUTBOX_PROCESS(outbox_maintenance_main)
 	report = &slot_in_use->maintenance;
 	change_status(report, [](ProcessStatus *mine) { mine->starts++; });
 	before_shmem_exit(leave_maintenance, 0);
+	seal_windows();
+	if (pg_atomic_read_u32(&slot_in_use->only_seals) != 0)
+		proc_exit(0);
 	make_missing_pairs();
 	retire_pairs();
 	forget_lapsed_keys();

@@ -15,6 +15,9 @@ void look_for_upkeep();
 // Starts the process if there is work, it does not run, and its pause is over. For old data alone it
 // starts once a minute.
 void ask_for_maintenance(DatabaseSlot *slot);
+// Microseconds until a window is to be sealed (outbox.seal_interval); PG_INT64_MAX: not before something else wakes the
+// worker.
+int64 seal_in();
 // After a reload of the settings: old data does not wait for its minute.
 void hurry_maintenance();
 // Notices that it has ended.

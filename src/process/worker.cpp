@@ -152,6 +152,7 @@ time_to_sleep()
 		us = Min(us, until(&worker.settle, Min(worker.next_settle, announced(&worker.slot->settle_at)), now));
 		us = Min(us, until(&worker.repair, Min(worker.next_expiry, announced(&worker.slot->expires_at)), now));
 		us = Min(us, until(&worker.due, earliest_due(), now));
+		us = Min(us, seal_in());
 		if (look_at != DT_NOEND)
 			us = Min(us, Max(until(&worker.due, look_at, now), worker.last_look + least_look_pause_us - steady));
 	}
@@ -260,6 +261,8 @@ run_worker_round()
 			settle_keys(false);
 		if (earliest_due() <= now)
 			look_for_due(false);
+		if (seal_in() == 0)
+			ask_for_maintenance(worker.slot);
 	}
 	take_limits();
 	// For messages that the looks found due.

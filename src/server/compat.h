@@ -161,6 +161,30 @@ may_execute(Oid function, Oid role)
 #endif
 }
 
+// Calls use(value) with the next value, which is not NULL; false: there is none. Up to 15 the caller gets a copy.
+template <typename State, typename Use>
+bool
+use_sorted_datum(State *state, const Use &use)
+{
+	Datum value;
+	bool isnull;
+
+	if constexpr (requires { tuplesort_getdatum(state, true, false, &value, &isnull, nullptr); })
+	{
+		if (!tuplesort_getdatum(state, true, false, &value, &isnull, nullptr))
+			return false;
+		use(value);
+	}
+	else
+	{
+		if (!tuplesort_getdatum(state, true, &value, &isnull, nullptr))
+			return false;
+		use(value);
+		pfree(DatumGetPointer(value));
+	}
+	return true;
+}
+
 // 17 lets an index release what it cached for a run of insertions.
 inline void
 end_index_inserts([[maybe_unused]] Relation index, [[maybe_unused]] IndexInfo *info)

@@ -12,6 +12,8 @@ constexpr int64 most_us = 3653 * USECS_PER_DAY; // ten years
 char *partition_interval;
 char *idempotency_window;
 bool async_claim;
+int seal_interval_s;
+char *key_file_of_seals;
 bool hold = false;
 bool worker = true;
 int max_delay_s;
@@ -120,6 +122,13 @@ define_worker_settings()
 		"Number of background processes that run handlers of queues in a database at the same time.",
 		"They run while there is something to handle. 0 leaves it to outbox.maintain().", &handler_processes, 2, 0,
 		most_handler_workers, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
+	DefineCustomIntVariable("outbox.seal_interval",
+							"How often what was recorded is sealed; 0 means only when outbox.seal() is called.",
+							"New partitions then have an index on the time of their rows.", &seal_interval_s, 0, 0,
+							86400, PGC_SIGHUP, GUC_UNIT_S, nullptr, nullptr, nullptr);
+	DefineCustomStringVariable(
+		"outbox.seal_key_file", "File with the Ed25519 private key, in PEM, that signs seals; empty means unsigned.",
+		nullptr, &key_file_of_seals, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, nullptr, nullptr, nullptr);
 	DefineCustomIntVariable("outbox.notify_gather", "Time between two notifications of one queue.",
 							"The first one is sent at once.", &notify_gather_ms, 5, 0, 1000, PGC_SIGHUP, GUC_UNIT_MS,
 							nullptr, nullptr, nullptr);
@@ -250,6 +259,18 @@ int64
 notify_gather_us()
 {
 	return notify_gather_ms * static_cast<int64>(1000);
+}
+
+int64
+seal_interval_us()
+{
+	return seal_interval_s * USECS_PER_SEC;
+}
+
+const char *
+seal_key_file()
+{
+	return key_file_of_seals;
 }
 
 int

@@ -42,6 +42,12 @@ int64 poll_interval_us();
 // outbox.notify_gather: time between two notifications of one queue.
 int64 notify_gather_us();
 
+// outbox.seal_interval: 0 = no background process seals.
+int64 seal_interval_us();
+
+// outbox.seal_key_file: empty = none.
+const char *seal_key_file();
+
 // outbox.handler_workers: processes of a database that run handlers at the same time.
 constexpr int most_handler_workers = 16;
 int handler_workers();

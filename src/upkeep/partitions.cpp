@@ -205,6 +205,21 @@ tablespace_clause(const char *parent)
 	return OidIsValid(tablespace) ? psprintf(" TABLESPACE %s", quote_identifier(get_tablespace_name(tablespace))) : "";
 }
 
+// So that a seal need not read the whole partition. LIKE may have brought such an index along.
+void
+index_times(const char *parent, const char *leaf)
+{
+	const char *column = strcmp(parent, audit_events_shape.name) == 0 ? "at" : "created_at";
+
+	if (seal_interval_us() == 0 ||
+		ask("SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] "
+			"WHERE i.indrelid = 'outbox.%s'::regclass AND a.attname = '%s' AND i.indisvalid",
+			leaf, column) != nullptr)
+		return;
+	run("CREATE INDEX %s_sealed ON outbox.%s USING brin (%s) WITH (pages_per_range = 32)", leaf, leaf, column);
+	run("COMMENT ON INDEX outbox.%s_sealed IS 'finds the rows of a window that is sealed'", leaf);
+}
+
 void
 build_leaf(const char *parent, const char *leaf)
 {
@@ -214,6 +229,7 @@ build_leaf(const char *parent, const char *leaf)
 	drop_exclusions(leaf, parent);
 	copy_options(parent, leaf);
 	name_indexes(parent, leaf);
+	index_times(parent, leaf);
 	add_guards(psprintf("outbox.%s", leaf));
 }
 

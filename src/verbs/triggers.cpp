@@ -135,6 +135,8 @@ OUTBOX_FUNCTION(outbox_append_only)
 			   nullptr);
 	if (is_of_audit_events(trigger))
 		refuse(trigger, "Audit events never change.", nullptr);
+	if (strcmp(RelationGetRelationName(trigger->tg_relation), "seals") == 0)
+		refuse(trigger, "Seals never change.", nullptr);
 	refuse(trigger,
 		   strcmp(RelationGetRelationName(trigger->tg_relation), pending_shape.name) == 0
 			   ? never_delivered

@@ -6,7 +6,7 @@ SET intervalstyle = 'postgres';
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(51);
+SELECT plan(61);
 
 CREATE FUNCTION pg_temp.arguments(name text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(pg_get_function_arguments(oid), ' AND ') FROM pg_proc
@@ -23,7 +23,7 @@ SELECT results_eq(
 	$$SELECT name COLLATE "C", 1::bigint FROM unnest(ARRAY['alter_queue', 'backoff', 'break_lease', 'cancel', 'check', 'check_rows', 'claim', 'complete', 'complete_and_claim', 'complete_batch', 'create_queue', 'drop_queue',
 		'acknowledge_dead', 'last_attempt', 'message_body', 'message_facts', 'queue_status', 'enqueue', 'enqueue_and_claim', 'enqueue_batch', 'lost_messages', 'maintain', 'pause', 'release', 'renew', 'repair_expired_leases', 'replay', 'reschedule', 'restore_pending', 'resume', 'set_retention', 'state_diagram',
 		'prometheus', 'record_event', 'reset_stats', 'table_problems', 'take_number', 'unblock', 'wait_for_work', 'check_privacy', 'erase_subject', 'export_erasures', 'hash_key_id', 'lineage', 'master_key_id', 'master_key_problem', 'protect', 'reapply_erasures', 'reveal', 'reveal_of', 'rewrapped_key', 'rotate_master_key',
-		'subject_hash', 'subject_report', 'queue_stats', 'worker_status', 'append_only', 'key_digest', 'merge_queue', 'pending_changed']) name ORDER BY 1$$,
+		'subject_hash', 'subject_report', 'queue_stats', 'worker_status', 'append_only', 'key_digest', 'merge_queue', 'pending_changed', 'seal_recorded', 'seal', 'verify_seals', 'prove', 'export_seals', 'seal_leaves']) name ORDER BY 1$$,
 	'the functions, one signature each');
 
 -- Producer.
@@ -103,6 +103,16 @@ SELECT results_eq(
 	$$VALUES ('void'), ('void'), ('void'), ('void'), ('void')$$, 'queue administration returns nothing');
 SELECT is(pg_temp.arguments('cancel'), 'outbox_id uuid, reason text, force boolean DEFAULT false', 'arguments of cancel');
 SELECT is(pg_temp.result('cancel'), 'integer', 'result of cancel');
+SELECT is(pg_temp.arguments('seal'), '', 'arguments of seal');
+SELECT is(pg_temp.result('seal'), 'SETOF outbox.seals', 'result of seal');
+SELECT is(pg_temp.arguments('verify_seals'), 'from_seal bigint DEFAULT NULL::bigint, to_seal bigint DEFAULT NULL::bigint', 'arguments of verify_seals');
+SELECT is(pg_temp.result('verify_seals'), 'TABLE(seal_no bigint, ok boolean, problem text)', 'result of verify_seals');
+SELECT is(pg_temp.arguments('prove'), 'outbox_id uuid', 'arguments of prove');
+SELECT is(pg_temp.result('prove'), 'jsonb', 'result of prove');
+SELECT is(pg_temp.arguments('export_seals'), 'from_seal bigint DEFAULT NULL::bigint, to_seal bigint DEFAULT NULL::bigint', 'arguments of export_seals');
+SELECT is(pg_temp.result('export_seals'), 'SETOF jsonb', 'result of export_seals');
+SELECT is(pg_temp.arguments('seal_leaves'), 'seal_no bigint', 'arguments of seal_leaves');
+SELECT is(pg_temp.result('seal_leaves'), 'TABLE("table" text, partition text, id uuid, attempt_no integer, leaf bytea)', 'result of seal_leaves');
 SELECT is(pg_temp.arguments('acknowledge_dead'), 'outbox_id uuid, reason text', 'arguments of acknowledge_dead');
 SELECT is(pg_temp.result('acknowledge_dead'), 'boolean', 'result of acknowledge_dead');
 SELECT is(pg_temp.arguments('replay'), 'outbox_id uuid, deliver_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'arguments of replay');

@@ -5,7 +5,7 @@ SET intervalstyle = 'postgres';
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(49);
+SELECT plan(53);
 
 CREATE FUNCTION pg_temp.columns(relation regclass) RETURNS TABLE (name text, type text, not_null boolean, value text) LANGUAGE sql AS $$
 	SELECT attname::text, format_type(atttypid, atttypmod), attnotnull, pg_get_expr(adbin, adrelid)
@@ -19,7 +19,7 @@ $$;
 SELECT results_eq(
 	$$SELECT relname::text COLLATE "C", relkind::text FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind NOT IN ('i', 't', 'c', 'I') AND relname !~ '_p[0-9]{8}$' ORDER BY 1$$,
 	$$VALUES ('attempts' COLLATE "C", 'p'), ('attempts_default', 'r'), ('blocked_keys', 'v'), ('dead', 'r'), ('dead_letters', 'v'), ('erasures', 'r'), ('events', 'p'), ('events_default', 'r'), ('idempotency_keys', 'r'), ('key_marks', 'r'), ('key_numbers', 'r'), ('messages', 'p'),
-		('messages_default', 'r'), ('operational_status', 'v'), ('pending', 'r'), ('queues', 'r'), ('rate_spending', 'r'), ('replays', 'r'), ('retention', 'r'), ('retired_numbers', 'r'), ('sequences', 'v'), ('stats', 'v'), ('status', 'v'),
+		('messages_default', 'r'), ('operational_status', 'v'), ('pending', 'r'), ('queues', 'r'), ('rate_spending', 'r'), ('replays', 'r'), ('retention', 'r'), ('retired_numbers', 'r'), ('seal_floor', 'S'), ('seal_marks', 'r'), ('seals', 'r'), ('sequences', 'v'), ('stats', 'v'), ('status', 'v'),
 		('subject_hash_key', 'r'), ('subject_keys', 'r'), ('subject_messages', 'r'), ('subjects', 'r'), ('workers', 'v')$$,
 	'the tables and views');
 
@@ -208,6 +208,23 @@ SELECT is_empty($$SELECT indexrelid::regclass FROM pg_index WHERE indrelid IN ('
 CREATE FUNCTION pg_temp.constraints(relation regclass) RETURNS TABLE (name text, definition text) LANGUAGE sql AS $$
 	SELECT conname::text COLLATE "C", pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = relation AND contype <> 'n' AND convalidated ORDER BY 1
 $$;
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.seals')$$, $$VALUES
+	('seal_no', 'bigint', true, NULL),
+	('from_at', 'timestamp with time zone', true, NULL),
+	('to_at', 'timestamp with time zone', true, NULL),
+	('messages', 'bigint', true, NULL),
+	('attempts', 'bigint', true, NULL),
+	('events', 'bigint', true, NULL),
+	('root', 'bytea', true, NULL),
+	('parts', 'jsonb', true, NULL),
+	('previous', 'bytea', false, NULL),
+	('hash', 'bytea', true, NULL),
+	('signature', 'bytea', false, NULL),
+	('key_id', 'text', false, NULL)$$, 'columns of seals');
+SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.seal_marks')$$, $$VALUES
+	('at', 'timestamp with time zone', true, NULL),
+	('next_xid', 'xid8', true, NULL)$$, 'columns of seal_marks');
+
 CREATE FUNCTION pg_temp.indexes(relation regclass) RETURNS TABLE (name text, definition text) LANGUAGE sql AS $$
 	SELECT relname::text COLLATE "C", regexp_replace(pg_get_indexdef(c.oid), '^CREATE (UNIQUE )?INDEX \S+ ON \S+ ', '\1')
 	FROM pg_index JOIN pg_class c ON c.oid = indexrelid WHERE indrelid = relation AND indisvalid AND indisready ORDER BY 1
@@ -283,6 +300,14 @@ SELECT results_eq($$SELECT relname::text COLLATE "C", d.* FROM unnest(ARRAY['era
 	('subject_hash_key', 'subject_hash_key_pkey', 'UNIQUE USING btree (one)'), ('subject_keys', 'subject_keys_pkey', 'UNIQUE USING btree (subject_hash)'), ('subject_keys', 'subject_keys_sid', 'UNIQUE USING btree (sid)'),
 	('subject_messages', 'subject_messages_message', 'USING btree (outbox_id)'), ('subject_messages', 'subject_messages_pkey', 'UNIQUE USING btree (sid, outbox_id)'),
 	('subjects', 'subjects_pkey', 'UNIQUE USING btree (sid)'), ('subjects', 'subjects_subject', 'USING btree (subject_hash)')$$, 'indexes of what belongs to protected fields');
+SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.seals')$$, $$VALUES
+	('seals_from_at_key', 'UNIQUE (from_at)'),
+	('seals_pkey', 'PRIMARY KEY (seal_no)'),
+	('seals_previous_key', 'UNIQUE NULLS NOT DISTINCT (previous)'),
+	('seals_to_at_key', 'UNIQUE (to_at)'),
+	('seals_window', 'CHECK (((seal_no > 0) AND (from_at < to_at)))')$$, 'constraints of seals');
+SELECT results_eq($$SELECT * FROM pg_temp.constraints('outbox.seal_marks')$$, $$VALUES
+	('seal_marks_pkey', 'PRIMARY KEY (at)')$$, 'constraints of seal_marks');
 -- The comment on the index of terminal attempts states the invariant.
 SELECT matches(obj_description('outbox.attempts_default_one_terminal_per_outbox'::regclass, 'pg_class'), 'at most one terminal attempt',
 	'the index of terminal attempts says what it guarantees');
@@ -314,6 +339,9 @@ SELECT results_eq($$SELECT tgrelid::regclass::text COLLATE "C", tgname::text COL
 	('outbox.pending', 'pending_changed', 'AFTER INSERT OR DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.pending_changed()', 'A'),
 	('outbox.pending', 'pending_changing', 'BEFORE UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.pending_changed()', 'A'),
 	('outbox.queues', 'merge_queue', 'BEFORE INSERT FOR EACH ROW EXECUTE FUNCTION outbox.merge_queue()', 'A'),
+	('outbox.seals', 'append_only', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.seals', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A'),
+	('outbox.seals', 'seal_recorded', 'AFTER INSERT FOR EACH ROW EXECUTE FUNCTION outbox.seal_recorded()', 'A'),
 	('outbox.subjects', 'append_only', 'BEFORE DELETE OR UPDATE FOR EACH ROW EXECUTE FUNCTION outbox.append_only()', 'A'),
 	('outbox.subjects', 'append_only_truncate', 'BEFORE TRUNCATE FOR EACH STATEMENT EXECUTE FUNCTION outbox.append_only()', 'A')$$, 'the triggers');
 

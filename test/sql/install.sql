@@ -62,7 +62,7 @@ SELECT count(*) AS objects_outside FROM pg_class c WHERE relnamespace = 'outbox'
 SELECT DISTINCT classid::regclass FROM pg_depend WHERE refclassid = 'pg_extension'::regclass AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'outbox') AND deptype = 'e' ORDER BY 1;
 -- All data tables are dumped, but one that another server must not continue.
 SELECT c.relname FROM pg_class c, pg_extension e WHERE e.extname = 'outbox' AND c.oid = ANY (e.extconfig) ORDER BY 1;
-SELECT c.relname AS not_dumped FROM pg_class c, pg_extension e WHERE relname <> 'rate_spending' AND e.extname = 'outbox' AND relnamespace = 'outbox'::regnamespace AND relkind = 'r' AND relname !~ '_p\d{8}$' AND c.oid <> ALL (e.extconfig);
+SELECT c.relname AS not_dumped FROM pg_class c, pg_extension e WHERE relname NOT IN ('rate_spending', 'seal_marks') AND e.extname = 'outbox' AND relnamespace = 'outbox'::regnamespace AND relkind = 'r' AND relname !~ '_p\d{8}$' AND c.oid <> ALL (e.extconfig);
 
 -- A role that may not be built on is refused, and nothing is left behind.
 SET client_min_messages = warning;

@@ -27,6 +27,7 @@ $primary->safe_psql('postgres', q{
 	FROM held WHERE held.outbox_id = p.outbox_id AND held.event_type = 'm3';
 });
 $primary->safe_psql('postgres', slurp_file('test/sql/setup.inc') =~ s/^\\set.*\n//mgr);
+$primary->safe_psql('postgres', 'SELECT outbox.seal()');
 $primary->backup('backup');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($primary, 'backup', has_streaming => 1);
@@ -82,7 +83,7 @@ my %writes = (
 	restore_pending => [q{outbox.restore_pending()}],
 	maintain => [q{outbox.maintain()}]);
 # What only reads, or changes nothing but shared memory.
-my @reads = ('prometheus', 'queue_stats', 'queue_status', 'reset_stats', 'rewrapped_key', 'worker_status');
+my @reads = ('prometheus', 'queue_stats', 'queue_status', 'reset_stats', 'rewrapped_key', 'worker_status', 'verify_seals', 'export_seals', 'prove', 'seal_leaves');
 
 my %volatile = map { $_ => 1 } split /\n/, $primary->safe_psql('postgres', q{
 	SELECT proname FROM pg_proc
@@ -108,7 +109,7 @@ foreach my $function (sort keys %writes)
 }
 foreach my $function (@reads)
 {
-	my %arguments = (queue_status => q{'default'}, rewrapped_key => 'NULL, NULL, NULL, NULL');
+	my %arguments = (queue_status => q{'default'}, rewrapped_key => 'NULL, NULL, NULL, NULL', prove => "'$id'", seal_leaves => 1);
 	my $call = "outbox.$function(" . ($arguments{$function} // '') . ')';
 
 	is(sqlstate($standby, "SELECT $call"), '00000', "standby: $call");
