@@ -1717,7 +1717,7 @@ BEGIN ATOMIC
 	LIMIT (SELECT CASE WHEN outbox.subject_hash(subject_report.subject) IS NULL THEN 0::bigint END);
 END;
 COMMENT ON FUNCTION outbox.subject_report(text) IS
-$$The messages that have fields of a subject, with these fields in plain text, and those of others as they are stored; what was erased as outbox.reveal shows it. One row for each message and key; queue and the columns after it are NULL for messages that were retired.
+$$The messages that have fields of a subject, with these fields in plain text, and those of others as they are stored; what was erased as outbox.reveal shows it. One row for each message and key; none for messages that were retired.
 subject: as outbox.protect got it.
 Errors: 55000 no master key; 22023 an empty subject, or AUTHENTICATION_FAILED: another master key; 22004 NULL; 55000 where nothing was protected yet.
 Locks: those of reading. Cost: an index look-up a message.$$;

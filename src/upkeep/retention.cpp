@@ -339,11 +339,20 @@ copy_to_archive(const Leaves *leaves)
 	copy_default(&leaves->policy, "events", leaves->events_name);
 }
 
+// Which of them have fields of whom.
+void
+forget_subjects(const Leaves *leaves)
+{
+	if (ask("SELECT 1 FROM outbox.subject_messages LIMIT 1") != nullptr)
+		run("DELETE FROM outbox.subject_messages s USING %s m WHERE m.outbox_id = s.outbox_id", leaves->messages_name);
+}
+
 void
 remove_leaves(const Leaves *leaves)
 {
 	run("DELETE FROM outbox.dead d USING %s a WHERE a.outbox_id = d.outbox_id AND a.state = 'FAILED'",
 		leaves->attempts_name);
+	forget_subjects(leaves);
 	if (leaves->is_default)
 	{
 		empty(leaves->messages_name);

@@ -166,10 +166,14 @@ BEGIN;
 SELECT t.did();
 SELECT count(*) FROM t.leaves;
 ROLLBACK;
+-- Which subjects the messages had goes with them; of the replay it stays.
+INSERT INTO outbox.subject_messages SELECT '00000000-0000-4000-8000-000000000002', outbox_id FROM outbox.messages;
 SELECT * FROM t.leaves ORDER BY leaf::text;
 SELECT t.did();
 SELECT * FROM t.leaves ORDER BY leaf::text;
 SELECT event_type, replay_of = (SELECT outbox_id FROM t.first WHERE event_type = 'c') AS replay FROM outbox.messages;
+SELECT m.event_type FROM outbox.subject_messages s LEFT JOIN outbox.messages m USING (outbox_id);
+DELETE FROM outbox.subject_messages;
 
 -- What is remembered: the numbers that a repeated enqueue is told, and no other.
 SELECT f.event_type, r.sequence_id, r.sequence_id = f.sequence_id AS the_same FROM outbox.retired_numbers r LEFT JOIN t.first f USING (outbox_id) ORDER BY 1;
