@@ -28,6 +28,10 @@ my $folder;
 my $folders = 0;
 my @reserved;
 my $port = 10240 + $$ * 61 % 20000;
+
+# Debian has the brokers there, where not every user looks.
+$ENV{PATH} .= ':/usr/sbin';
+
 our $guard = sub { };    # dies where waiting is in vain; set by BrokerTest::Process
 
 sub Cwd_abs

@@ -29,19 +29,19 @@ sub authority
 {
 	my ($folder, $name) = @_;
 
-	tool([ qw(openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2), '-subj', "/CN=$name",
+	tool([ qw(openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -addext), 'keyUsage=critical,keyCertSign', '-subj', "/CN=$name",
 		'-keyout', "$folder/$name.key", '-out', "$folder/$name.pem" ]);
 	return "$folder/$name.pem";
 }
 
 sub certificate
 {
-	my ($folder, $name, $names, $days) = @_;
+	my ($folder, $name, $names, @as) = @_;
 
-	write_file("$folder/$name.ext", "subjectAltName=$names\nbasicConstraints=CA:FALSE\n");
+	write_file("$folder/$name.ext", "subjectAltName=$names\nbasicConstraints=CA:FALSE\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n");
 	tool([ qw(openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes), '-subj', "/CN=$name",
 		'-keyout', "$folder/$name.key", '-out', "$folder/$name.csr" ]);
-	tool([ qw(openssl x509 -req -days), $days // 2, '-in', "$folder/$name.csr", '-extfile', "$folder/$name.ext",
+	tool([ @as, qw(openssl x509 -req -days 2), '-in', "$folder/$name.csr", '-extfile', "$folder/$name.ext",
 		'-CA', "$folder/ca.pem", '-CAkey', "$folder/ca.key", '-CAcreateserial', '-out', "$folder/$name.pem" ]);
 	return {
 		cert => "$folder/$name.pem", key => "$folder/$name.key",
@@ -58,7 +58,7 @@ sub test_ca
 	$ca = {
 		ca => $authority, stranger_ca => authority($folder, 'stranger'), stranger_key => "$folder/stranger.key", %{ certificate($folder, 'localhost', $local) },
 		other => certificate($folder, 'other', 'DNS:other.example'),
-		expired => certificate($folder, 'expired', $local, -1), client => certificate($folder, 'relay', 'DNS:relay.example'),
+		expired => certificate($folder, 'expired', $local, qw(faketime -f -3d)), client => certificate($folder, 'relay', 'DNS:relay.example'),
 		empty => write_file("$folder/empty.pem", '') };
 	return $ca;
 }

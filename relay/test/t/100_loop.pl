@@ -137,7 +137,8 @@ delivered_once('second', "event_type LIKE 'second%'", 'after a wrong configurati
 
 # ---------------------------------------------------------------- the server goes
 
-$node->restart('immediate');
+$node->stop('immediate');
+$node->start;
 $node->safe_psql('postgres', q{SELECT outbox.enqueue('second', to_jsonb(n)) FROM generate_series(1, 100) n});
 wait_until_done();
 delivered_once('second', "event_type LIKE 'second%'", 'after a crash of the server');

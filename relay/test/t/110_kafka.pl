@@ -184,6 +184,7 @@ type = "kafka"
 brokers = "$to"
 timeout = "3s"
 [sink.kafka.properties]
+"broker.address.family" = "v4"    # the last error is told, and nothing listens on ::1
 "security.protocol" = "SASL_SSL"
 "sasl.mechanism" = "PLAIN"
 "sasl.username" = "relay"

@@ -174,10 +174,14 @@ sql(q{SELECT outbox.acknowledge_dead(outbox_id, 'seen') FROM outbox.dead_letters
 
 # ---------------------------------------------------------------- TLS and login
 
-# By TLS 1.3 the server refuses a client's certificate once TLS stands: then what comes is not NATS.
-my %refused = ((map { $_ => 'NATS_SSL_ERROR' } qw(name stranger expired rootless)), nobody => 'NATS_PROTOCOL_ERROR', login => 'NATS_CONNECTION_AUTH_FAILED');
+# By TLS 1.3 the server refuses a client's certificate once TLS stands: then what comes is not NATS, or for newer releases
+# of the library nothing.
+my %passwords = (RIGHT_PASSWORD => $right, WRONG_PASSWORD => $wrong);
+my (undef, $said) = check(config(@tls), %passwords);
+my ($closed) = $said =~ /^sink nobody: (NATS_CONNECTION_CLOSED)/m;
+my %refused = ((map { $_ => 'NATS_SSL_ERROR' } qw(name stranger expired rootless)), nobody => $closed // 'NATS_PROTOCOL_ERROR', login => 'NATS_CONNECTION_AUTH_FAILED');
 
-check_names(config(@tls), { RIGHT_PASSWORD => $right, WRONG_PASSWORD => $wrong }, %refused);
+check_names(config(@tls), \%passwords, %refused);
 sql(qq{SELECT outbox.enqueue('$_.x', to_jsonb(n), '$_') FROM generate_series(1, 20) n}) foreach @all;
 wait_until_done($node, "queue = 'tls'");
 proven($node, 'TLS', ids('events', $secured), where => "queue = 'tls'");
