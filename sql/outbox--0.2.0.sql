@@ -1496,6 +1496,11 @@ BEGIN ATOMIC
 				SELECT count(*) FROM pg_class p
 				WHERE p.relnamespace = 'outbox'::regnamespace AND p.relispartition AND p.relname < 'messages_q'
 					AND p.relname > ('messages_p' || to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD_HH24MI'))::name)]),
+			('seals_total', 'counter', 'Seals of the database.', ARRAY[' ' || coalesce((SELECT max(s.seal_no) FROM outbox.seals s), 0)]),
+			('seal_age_seconds', 'gauge', 'How long ago the window of the latest seal ended; 0 when there is none.', ARRAY[' ' || coalesce((
+				SELECT trim_scale(greatest(extract(epoch FROM clock_timestamp() - s.to_at), 0)) FROM outbox.seals s ORDER BY s.seal_no DESC LIMIT 1), 0)]),
+			('seal_interval_seconds', 'gauge', 'How often seals are made, outbox.seal_interval; 0 when they are not.', ARRAY[' ' || trim_scale(
+				coalesce(extract(epoch FROM current_setting('outbox.seal_interval', true)::interval), 0))]),
 			('notification_queue_usage_ratio', 'gauge', 'Share of the server''s notification queue that is in use.',
 				ARRAY[' ' || trim_scale(pg_notification_queue_usage()::numeric)])
 			) m(name, type, help, samples)

@@ -161,6 +161,7 @@ foreach my $part ([ 'The database', 'outbox', 'sql/outbox--0.2.0.sql' ], [ 'Saga
 
 	$made_by{$section} = [ map { "${prefix}_$_" } $body =~ /'([a-z_]+)', (?:'(?:gauge|counter|histogram)',\s+)?'[A-Z0-9]/g ];
 }
+push @{ $made_by{'The database'} }, slurp('ops/prometheus/verify_seals') =~ /# TYPE (outbox_\w+)/g;
 foreach my $section (sort keys %made_by)
 {
 	is_deeply([ sort @{ $vocabulary{$section} } ], [ sort @{ $made_by{$section} } ], "docs/metrics.md, $section: the metrics that are made");
