@@ -35,7 +35,7 @@ put_seal(Certificate *certificate)
 	if (!OidIsValid(get_relname_relid("seals", outbox_schema())))
 		return;
 	SPI_connect();
-	last = ask("SELECT max(seal_no) FROM outbox.seals");
+	last = ask("SELECT seal_no FROM outbox.seals ORDER BY seal_no DESC LIMIT 1");
 	certificate->has_seal = last != nullptr;
 	certificate->seal_no = last != nullptr ? strtoll(last, nullptr, 10) : 0;
 	SPI_finish();

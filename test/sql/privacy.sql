@@ -137,6 +137,20 @@ SELECT created FROM outbox.enqueue('back', '{"customer": {"id": 17}, "email": "n
 SELECT event_type, t.shape(outbox.reveal(payload)) FROM outbox.messages WHERE event_type IN ('one', 'back') ORDER BY outbox_id;
 SELECT count(*), count(DISTINCT subject_hash) FROM outbox.subjects WHERE subject_hash = outbox.subject_hash('17');
 
+-- What was sealed before an erasure is as it was, and the certificate names the seal. A function of the
+-- caller's own that looks like one of the server's is not called.
+SELECT count(*) AS sealed FROM outbox.seal();
+CREATE SCHEMA t2;
+CREATE FUNCTION t2.max(bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 1 / 0';
+SET search_path = t2, pg_catalog;
+SELECT outbox.erase_subject('18', 'after a seal', 'the person') IS NOT NULL AS erased;
+RESET search_path;
+DROP FUNCTION t2.max(bigint);
+DROP SCHEMA t2;
+SELECT messages, seal_no = (SELECT max(seal_no) FROM outbox.seals) AS the_last_seal FROM outbox.erasures WHERE reason = 'after a seal';
+SELECT event_type, t.shape(outbox.reveal(payload)) FROM outbox.messages WHERE event_type IN ('two', 'five') ORDER BY outbox_id;
+SELECT count(*) > 0 AS seals, bool_and(ok) AS unchanged FROM outbox.verify_seals();
+
 -- What is written stays.
 SELECT t.try(s) FROM (VALUES ('UPDATE outbox.erasures SET reason = NULL'), ('DELETE FROM outbox.erasures'), ('TRUNCATE outbox.erasures'), ('DELETE FROM outbox.subjects'), ('UPDATE outbox.subjects SET sid = sid'), ('TRUNCATE outbox.subjects')) v(s);
 
