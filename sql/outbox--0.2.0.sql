@@ -127,6 +127,7 @@ CREATE TABLE outbox.queues (
 	dead_letter_queue text COLLATE "C",
 	protect jsonb,
 	reveal_on_claim boolean NOT NULL DEFAULT false,
+	audit_events boolean NOT NULL DEFAULT false,
 	CONSTRAINT queues_pkey PRIMARY KEY (queue),
 	CONSTRAINT queues_name_length CHECK (pg_catalog.octet_length(queue) BETWEEN 1 AND 63),
 	CONSTRAINT queues_max_attempts CHECK (max_attempts >= 1),
@@ -178,6 +179,7 @@ COMMENT ON COLUMN outbox.queues.handler_owner IS 'the role that owned the handle
 COMMENT ON COLUMN outbox.queues.dead_letter_queue IS 'the queue into which a message outbox.dead_letter is enqueued in the transaction that ends a message of this one as FAILED; NULL = none';
 COMMENT ON COLUMN outbox.queues.protect IS 'what enqueue protects by itself: {"subject": "$.customer_id", "fields": ["$.email"]}; NULL = nothing';
 COMMENT ON COLUMN outbox.queues.reveal_on_claim IS 'true: claims, and the handler, get protected fields in plain text';
+COMMENT ON COLUMN outbox.queues.audit_events IS 'true: claims, renewals, releases, completions and what was refused leave rows in outbox.events';
 COMMENT ON CONSTRAINT queues_pkey ON outbox.queues IS 'one row for each queue';
 COMMENT ON INDEX outbox.queues_pkey IS 'one row for each queue';
 COMMENT ON CONSTRAINT queues_name_length ON outbox.queues IS 'a queue name is a NOTIFY payload too';
@@ -982,7 +984,8 @@ CREATE FUNCTION outbox.create_queue(queue text, max_attempts integer DEFAULT 20,
 	max_releases integer DEFAULT NULL, rate_limit double precision DEFAULT NULL, rate_burst integer DEFAULT NULL,
 	max_in_flight_per_key integer DEFAULT NULL, fair_by text DEFAULT NULL, priority_aging interval DEFAULT NULL,
 	handler text DEFAULT NULL, handler_timeout interval DEFAULT '30 seconds', dead_letter_queue text DEFAULT NULL,
-	protect jsonb DEFAULT NULL, reveal_on_claim boolean DEFAULT false)
+	protect jsonb DEFAULT NULL, reveal_on_claim boolean DEFAULT false,
+	audit_events boolean DEFAULT false)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_create_queue';
 COMMENT ON FUNCTION outbox.create_queue IS
 $$Makes a queue. The arguments are the columns of outbox.queues. queue: 1 to 63 bytes. max_attempts, max_releases, max_in_flight, rate_limit, max_in_flight_per_key: NULL = no limit. rate_burst: NULL = the messages of one second, at least 1; without rate_limit it has no effect. fair_by: NULL or the empty string = not fair. priority_aging: NULL or 0 = priorities are strict. validator: the qualified name of a function f(payload jsonb, headers jsonb, routing_key text) RETURNS text that checks each enqueue into the queue, but not a replay (payload is NULL where the message has payload_bytes; a STRICT function refuses such messages): what it returns refuses the message (22023) and is the DETAIL. It runs as its owner in a security-restricted context, with search_path pg_catalog, pg_temp, on what producers send: so the caller must be a member of its owner, and after a change of owner it must be set again. handler: the qualified name of a function f(message outbox.claimed) RETURNS void; NULL or the empty string = none. Background processes (outbox.handler_workers), or maintain() where no background worker is, claim the messages and call it for each, in one transaction with the outcome: DISPATCHED if it returns; an error undoes its work and is recorded as RETRYABLE with its SQLSTATE, as FAILED if that begins with P8. It runs as its owner and cannot change role, in READ COMMITTED, with search_path pg_catalog, pg_temp, for handler_timeout at most; the caller must be a member of its owner, and after a change of owner it must be set again. No other worker may claim from the queue. dead_letter_queue: another queue, without one itself; NULL or the empty string = none. The transaction that ends a message of this queue as FAILED, in whatever way, enqueues a message outbox.dead_letter into it: payload outbox_id, queue, event_id, event_type, aggregate_type, aggregate_id, attempts, error_code, error_message; the headers of the dead message; its outbox_id as idempotency_key; no partition_key. No validator is asked. protect: {"subject": "$.customer_id", "fields": ["$.email"]}: what is enqueued has these fields encrypted as by outbox.protect, for the subject at that place; NULL or {} = none. A payload that has such a field and no subject is refused (22023), and so is payload_bytes. reveal_on_claim: true = claims and the handler get protected fields in plain text; only a member of outbox_privacy may set it.
@@ -995,7 +998,8 @@ CREATE FUNCTION outbox.alter_queue(queue text, max_attempts integer DEFAULT -1, 
 	max_releases integer DEFAULT -1, rate_limit double precision DEFAULT -1, rate_burst integer DEFAULT -1,
 	max_in_flight_per_key integer DEFAULT -1, fair_by text DEFAULT NULL, priority_aging interval DEFAULT NULL,
 	handler text DEFAULT NULL, handler_timeout interval DEFAULT NULL, dead_letter_queue text DEFAULT NULL,
-	protect jsonb DEFAULT NULL, reveal_on_claim boolean DEFAULT NULL)
+	protect jsonb DEFAULT NULL, reveal_on_claim boolean DEFAULT NULL,
+	audit_events boolean DEFAULT NULL)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_alter_queue';
 COMMENT ON FUNCTION outbox.alter_queue IS
 $$Changes a queue's settings from the next call of any function on. NULL keeps a setting; max_attempts, max_releases, max_in_flight, rate_limit, rate_burst, max_in_flight_per_key: -1 keeps, NULL = no limit or the default. validator, fair_by, handler, dead_letter_queue: the empty string removes it. priority_aging: 0 removes it. protect: {} removes it; only a member of outbox_privacy may change or remove it once it is set, or set reveal_on_claim. ordering to and from fifo, fair_by, and max_in_flight_per_key from and to NULL: only while the queue holds no pending message, committed or not yet. on_dead_head: keys that are blocked stay so.
@@ -1397,7 +1401,7 @@ No arguments, no errors. A rollback does not bring them back. Takes no lock on t
 CREATE FUNCTION outbox.worker_status()
 RETURNS TABLE (kind text, database text, pid integer, state text, since timestamptz, next_wake timestamptz,
 	last_error text, last_error_at timestamptz, failures integer, starts bigint, wakeups bigint, notified bigint,
-	repaired bigint, unrepaired bigint)
+	repaired bigint, unrepaired bigint, unrecorded bigint)
 LANGUAGE c VOLATILE PARALLEL SAFE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_worker_status';
 COMMENT ON FUNCTION outbox.worker_status() IS
 $$The status of the background processes: the rows of the view outbox.workers.
@@ -1405,7 +1409,7 @@ No errors. Takes no lock on tables; reads shared memory, and names of databases.
 
 CREATE VIEW outbox.workers AS
 	SELECT s.kind, s.database, s.pid, s.state, s.since, s.next_wake, s.last_error, s.last_error_at, s.failures, s.starts,
-		s.wakeups, s.notified, s.repaired, s.unrepaired
+		s.wakeups, s.notified, s.repaired, s.unrepaired, s.unrecorded
 	FROM outbox.worker_status() s;
 COMMENT ON VIEW outbox.workers IS 'The background processes of the server: the launcher, and for each database that has the extension its worker and its maintenance, and what runs its handlers once something did.';
 COMMENT ON COLUMN outbox.workers.kind IS 'launcher, worker, maintenance, or handler for all processes that run handlers';
@@ -1422,6 +1426,7 @@ COMMENT ON COLUMN outbox.workers.wakeups IS 'how often it woke';
 COMMENT ON COLUMN outbox.workers.notified IS 'notifications it sent';
 COMMENT ON COLUMN outbox.workers.repaired IS 'expired leases it took back';
 COMMENT ON COLUMN outbox.workers.unrepaired IS 'expired leases that it could not take back when it looked last';
+COMMENT ON COLUMN outbox.workers.unrecorded IS 'refused reports of audited queues that found no place on their way to outbox.events, since the server started';
 
 CREATE FUNCTION outbox.prometheus() RETURNS text
 LANGUAGE sql VOLATILE SET jit = off

@@ -62,11 +62,16 @@ begin_records()
 } // namespace
 
 TimestampTz
-time_above_floor()
+time_above_floor(TimestampTz *clock)
 {
+	TimestampTz now;
+
 	begin_records();
 	OUTBOX_STOP_POINT("record_before_clock");
-	last.time = Max(last.time, GetCurrentTimestamp());
+	now = GetCurrentTimestamp();
+	last.time = Max(last.time, now);
+	if (clock != nullptr)
+		*clock = now;
 	return last.time;
 }
 

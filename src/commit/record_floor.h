@@ -15,8 +15,8 @@
 namespace outbox {
 
 // The time of a record that is written now: that of the clock, but not before the floor, nor before the last one of
-// this transaction. It gives the transaction its id first.
-TimestampTz time_above_floor();
+// this transaction. It gives the transaction its id first. clock: what the clock said, or nullptr.
+TimestampTz time_above_floor(TimestampTz *clock = nullptr);
 
 // The floor as the sequence has it.
 TimestampTz published_floor();

@@ -32,7 +32,7 @@ request_shared()
 {
 	if (previous_request != nullptr)
 		previous_request();
-	RequestAddinShmemSpace(add_size(shared_size(), waiters_size()));
+	RequestAddinShmemSpace(add_size(add_size(shared_size(), waiters_size()), refused_size()));
 	RequestNamedLWLockTranche("outbox", 1);
 }
 
@@ -130,6 +130,7 @@ start_shared()
 		{
 			slot.database = InvalidOid;
 			init_floor(&slot.lease_floor);
+			init_refused(&slot.refused);
 			init_database(&slot);
 		}
 		for (int i = 0; i < shared->queue_slots; i++)
@@ -144,6 +145,7 @@ start_shared()
 		}
 	}
 	attach_waiters(found);
+	attach_refused(found);
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -269,6 +271,8 @@ forget_database(Oid database)
 
 	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
 	slot = find_database(database);
+	if (slot != nullptr)
+		forget_refused(&slot->refused);
 	if (slot != nullptr)
 		slot->database = InvalidOid;
 	LWLockRelease(shared->lock);

@@ -11,6 +11,7 @@
 #include "commit/announced.h"
 #include "commit/floor.h"
 #include "commit/in_flight.h"
+#include "commit/refused.h"
 #include "commit/spending.h"
 #include "commit/waiters.h"
 #include "server/pg.h"
@@ -72,7 +73,7 @@ struct Trouble {
 	int failures; // in a row, of the process that lives
 	bool told;    // the log knows
 };
-constexpr int most_troubles = 8;
+constexpr int most_troubles = 9;
 
 // The status of a background process. Only the process writes it; others read it under the lock.
 struct ProcessStatus {
@@ -88,6 +89,7 @@ struct ProcessStatus {
 	int64 notified;
 	int64 repaired;
 	int64 unrepaired; // at the last look
+	int64 unrecorded; // refusals that found no place; in a copy
 };
 
 // A queue. The fields that each commit uses come first.
@@ -151,6 +153,7 @@ struct DatabaseSlot {
 	ProcessStatus maintenance;
 	ProcessStatus handler; // of all that handle together
 	HandlerPlace handlers[most_handler_workers];
+	RefusedList refused;
 };
 
 // A build with stop points has few, so that a test can have more databases than slots.

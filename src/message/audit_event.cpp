@@ -74,24 +74,37 @@ fill_audit_event(const Table *leaf, TupleTableSlot *row, const core::Uuid &id, T
 				 const AuditEvent &event)
 {
 	using namespace audit_events_col;
+	Jsonb *session = event.session != nullptr ? event.session : session_detail();
 
 	set(leaf, row, event_id, from_uuid(id));
 	set(leaf, row, audit_events_col::event, CStringGetTextDatum(event.event));
 	set(leaf, row, at, TimestampTzGetDatum(time));
 	set_text(leaf, row, queue, event.queue);
 	set_text(leaf, row, worker_id, event.worker_id);
-	set_text(leaf, row, actor, session_user_name());
+	set_text(leaf, row, actor, event.actor != nullptr ? event.actor : session_user_name());
 	if (event.ids != nullptr)
 		set(leaf, row, outbox_ids, ids_array(event));
 	if (event.attempt_nos != nullptr)
 		set(leaf, row, attempt_nos, numbers_array(event));
 	if (event.lease_expires_at != 0)
 		set(leaf, row, lease_expires_at, TimestampTzGetDatum(event.lease_expires_at));
-	set(leaf, row, detail,
-		JsonbPGetDatum(event.detail == nullptr ? session_detail() : merged(event.detail, session_detail())));
+	set(leaf, row, detail, JsonbPGetDatum(event.detail == nullptr ? session : merged(event.detail, session)));
 }
 
 } // namespace
+
+void
+record_for_message(Call *call, const char *what, const text *queue, const core::Uuid &id, int attempt_no,
+				   const text *reason)
+{
+	AuditEvent event = {what, queue, nullptr, &id, attempt_no > 0 ? &attempt_no : nullptr, 1};
+	JsonObject detail = begin_object();
+
+	if (reason != nullptr)
+		put_field(&detail, "reason", reason);
+	event.detail = end_object(&detail);
+	record_event(call, event);
+}
 
 core::Uuid
 record_event(Call *call, const AuditEvent &event)

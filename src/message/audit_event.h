@@ -19,8 +19,14 @@ struct AuditEvent {
 	const int *attempt_nos = nullptr; // of the attempt of each; nullptr = none
 	int count = 0;
 	TimestampTz lease_expires_at = 0; // 0 = none
+	const text *actor = nullptr;      // nullptr = the session user
+	Jsonb *session = nullptr;         // of another session; nullptr = of this one
 	Jsonb *detail = nullptr;          // an object; application_name and client_addr are put into it
 };
+
+// Of what an operator did with one message. attempt_no: 0 = none. reason: in detail; nullptr = none.
+void record_for_message(Call *call, const char *event, const text *queue, const core::Uuid &id, int attempt_no,
+						const text *reason);
 
 // Returns the id of the row.
 core::Uuid record_event(Call *call, const AuditEvent &event);

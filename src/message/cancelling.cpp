@@ -2,6 +2,7 @@
 
 #include "message/cancelling.h"
 
+#include "message/audit_event.h"
 #include "message/lease.h"
 #include "message/order.h"
 #include "message/record.h"
@@ -49,6 +50,7 @@ try_cancel(Call *call, const core::Uuid &id, text *reason, bool force, text *by,
 		append(call, &appended, 1);
 		pass_turn(call, row, false);
 		note_count(row->queue, Counter::cancelled);
+		record_for_message(call, "MESSAGE_CANCELLED", row->queue, id, attempt.attempt_no, reason);
 	}
 	*attempt_no = attempt.attempt_no;
 	return changed;

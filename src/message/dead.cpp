@@ -106,7 +106,7 @@ is_dead(Call *call, const core::Uuid &id)
 }
 
 Acknowledged
-acknowledge(Call *call, const core::Uuid &id, const text *by, const text *reason)
+acknowledge(Call *call, const core::Uuid &id, const text *by, const text *reason, text **of)
 {
 	Table *dead = open(call, dead_shape, updates);
 	TupleTableSlot *row = table_slot_create(dead->rel, nullptr);
@@ -126,6 +126,7 @@ acknowledge(Call *call, const core::Uuid &id, const text *by, const text *reason
 		if (update_row(dead, &row->tts_tid, changed, Wait::for_row) == Changed::done)
 		{
 			note_dead(queue_of(dead, row), -1);
+			*of = copied_text(dead, row, queue);
 			result = Acknowledged::now;
 		}
 		ExecDropSingleTupleTableSlot(changed);

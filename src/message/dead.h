@@ -14,7 +14,7 @@ void remove_dead(Call *call, const core::Uuid &id);
 bool is_dead(Call *call, const core::Uuid &id);
 
 enum class Acknowledged { now, before, never };
-// Acknowledged::never: there is no such row.
-Acknowledged acknowledge(Call *call, const core::Uuid &id, const text *by, const text *reason);
+// Acknowledged::never: there is no such row. now: *of is the queue of the message.
+Acknowledged acknowledge(Call *call, const core::Uuid &id, const text *by, const text *reason, text **of);
 
 } // namespace outbox

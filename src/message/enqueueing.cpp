@@ -137,9 +137,10 @@ struct Moment {
 Moment
 this_moment()
 {
-	TimestampTz recorded = record_time();
+	Moment moment;
 
-	return {recorded, Min(recorded, GetCurrentTimestamp())};
+	moment.recorded = record_time(&moment.now);
+	return moment;
 }
 
 void
@@ -248,17 +249,15 @@ note_written(const Queue *queue, const Message *message, TimestampTz now)
 }
 
 void
-write_created(Call *call, const Queue *queue, Message **created, int count)
+write_created(Call *call, const Queue *queue, Message **created, int count, const Moment &moment)
 {
 	Numbers numbers = {};
 	Limits limits = {{queue, 0, 0}, {}};
-	Moment moment;
 
 	protect_messages(call, queue, created, count);
 	begin_key_limit(&limits.key, call, queue);
 	if (queue->numbered)
 		numbers = number_messages(call, queue, created, count);
-	moment = this_moment();
 	for (int i = 0; i < count; i++)
 	{
 		// A microsecond apart, the last one now: the order of a batch is the order of claims.
@@ -301,6 +300,7 @@ write_messages(Call *call, const Queue *queue, Message *messages, int count)
 	int *repeats = static_cast<int *>(palloc(sizeof(int) * static_cast<Size>(Max(count, 1))));
 	Message **created = static_cast<Message **>(palloc(sizeof(Message *) * static_cast<Size>(Max(count, 1))));
 	int n = 0;
+	Moment moment;
 
 	if (count == 0)
 		return;
@@ -308,12 +308,14 @@ write_messages(Call *call, const Queue *queue, Message *messages, int count)
 		if (!messages[i].is_replay)
 			check_payload_kind(queue, &messages[i]);
 	validate(queue, messages, count);
+	// Before it may wait for keys.
+	moment = this_moment();
 	resolve_keys(call, queue, messages, repeats, count);
 	for (int i = 0; i < count; i++)
 		if (messages[i].created)
 			created[n++] = &messages[i];
 	if (n > 0)
-		write_created(call, queue, created, n);
+		write_created(call, queue, created, n, moment);
 	note_count(queue->name, Counter::duplicates, count - n);
 	for (int i = 0; i < count; i++)
 	{
@@ -343,7 +345,7 @@ write_notice(Call *call, const Queue *queue, Message *notice)
 	if (!remember_at_once(call, queue->name, &keyed))
 		notice->idempotency_key = nullptr;
 	notice->created = true;
-	write_created(call, queue, &notice, 1);
+	write_created(call, queue, &notice, 1, this_moment());
 }
 
 } // namespace outbox

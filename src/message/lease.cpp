@@ -146,6 +146,15 @@ raise_leased(const PendingRow *row, const char *hint)
 			 errdetail("The lease expires at %s.", timestamptz_to_str(row->lease_expires_at)), errhint("%s", hint)));
 }
 
+void
+raise_already_terminal(const PendingRow *row, const Tried &before)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OUTBOX_ALREADY_TERMINAL),
+			 errmsg("ALREADY_TERMINAL: message %s has a terminal attempt", shown(row->id)),
+			 errdetail("Its latest attempt is number %d, and one of its attempts is terminal.", before.attempts)));
+}
+
 Changed
 check_not_ended(Call *call, PendingRow *row, const Tried &before, Wait wait, int *sqlstate)
 {
@@ -157,10 +166,7 @@ check_not_ended(Call *call, PendingRow *row, const Tried &before, Wait wait, int
 	if (held != Changed::done)
 		return held;
 	if (sqlstate == nullptr)
-		ereport(ERROR,
-				(errcode(ERRCODE_OUTBOX_ALREADY_TERMINAL),
-				 errmsg("ALREADY_TERMINAL: message %s has a terminal attempt", shown(row->id)),
-				 errdetail("Its latest attempt is number %d, and one of its attempts is terminal.", before.attempts)));
+		raise_already_terminal(row, before);
 	*sqlstate = ERRCODE_OUTBOX_ALREADY_TERMINAL;
 	return Changed::done;
 }

@@ -35,6 +35,7 @@ PendingRow *pending_row(Call *call, const core::Uuid &id);
 // or, for an item of a batch, in *sqlstate. If it has ended just now, the row is not as it was
 // loaded: Changed::outdated.
 Changed check_not_ended(Call *call, PendingRow *row, const Tried &before, Wait wait, int *sqlstate = nullptr);
+[[noreturn]] void raise_already_terminal(const PendingRow *row, const Tried &before);
 
 // A ledger row for the pending row and its lease, if it has one.
 Attempt attempt_for(const PendingRow *row, int attempt_no, core::Record state, text *recorded_by);

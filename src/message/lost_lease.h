@@ -5,6 +5,7 @@
 // over, and break_lease use these functions.
 #pragma once
 
+#include "message/audit_notes.h"
 #include "message/lease.h"
 #include "message/order.h"
 #include "message/pending_row.h"
@@ -43,7 +44,10 @@ recover_expired(Call *call, PendingRow *row, text *by, const Next &next, Attempt
 	if (release_run(call, row, Wait::never) != Changed::done)
 		return Recovery::skipped;
 	clear_lease(row);
-	return store(call, row, Wait::never) == Changed::done ? Recovery::untried : Recovery::skipped;
+	if (store(call, row, Wait::never) != Changed::done)
+		return Recovery::skipped;
+	note_audited(call, {Audited::released, row->queue, by, row->id, row->attempt_count + 1});
+	return Recovery::untried;
 }
 
 // Makes it due after the queue's repair_delay. Without a delay the message keeps its place among the due ones.
@@ -81,6 +85,8 @@ recover_lease(Call *call, PendingRow *row, const LostLease &lost, const Next &ne
 	else if (remove(call, row, lost.wait) != Changed::done)
 		return Recovery::skipped;
 	append(call, &attempt, 1);
+	if (lost.code == expired_code)
+		note_audited(call, {Audited::repaired, row->queue, lost.by, row->id, attempt_no, 0, attempt->state});
 	if (transition.to == core::State::pending)
 		return Recovery::freed;
 	// What was given back can become the head only in the next command.

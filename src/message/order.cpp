@@ -4,6 +4,7 @@
 
 #include "commit/shared.h"
 #include "commit/transaction.h"
+#include "message/audit_notes.h"
 #include "message/key_marks.h"
 #include "rows/batch.h"
 #include "server/stop_point.h"
@@ -271,6 +272,7 @@ release_run(Call *call, PendingRow *row, Wait wait)
 	for (;;)
 	{
 		Successor next = successor(call, place);
+		const text *holder;
 		Changed changed;
 
 		CHECK_FOR_INTERRUPTS();
@@ -288,10 +290,12 @@ release_run(Call *call, PendingRow *row, Wait wait)
 			continue;
 		}
 		place.sequence_id = next.row->sequence_id;
+		holder = next.row->claimed_by;
 		clear_lease(next.row);
 		changed = store(call, next.row, wait);
 		if (changed != Changed::done)
 			return changed;
+		note_audited(call, {Audited::released, row->queue, holder, next.row->id, next.row->attempt_count + 1});
 	}
 }
 

@@ -77,6 +77,7 @@ decode(Table *table, TupleTableSlot *slot)
 	queue->reveals = DatumGetBool(table->get(slot, queues_col::reveal_on_claim, &isnull));
 	queue->refuses_encoded =
 		VARSIZE_ANY_EXHDR(DatumGetPointer(table->get(slot, queues_col::payload_kind, &isnull))) > 3;
+	queue->audited = DatumGetBool(table->get(slot, queues_col::audit_events, &isnull));
 	queue->paused = DatumGetBool(table->get(slot, queues_col::paused, &isnull)) || everything_is_held();
 	queue->created_at = DatumGetTimestampTz(table->get(slot, queues_col::created_at, &isnull));
 	return queue;

@@ -48,6 +48,7 @@ struct Queue {
 	bool blocks;          // its keys, by a dead head
 	bool paused;          // or held with all others
 	bool refuses_encoded; // payload_kind is object
+	bool audited;         // audit_events
 	TimestampTz created_at;
 };
 

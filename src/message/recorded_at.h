@@ -8,10 +8,11 @@
 
 namespace outbox {
 
+// clock: what the clock said, or nullptr.
 inline TimestampTz
-record_time()
+record_time(TimestampTz *clock = nullptr)
 {
-	return time_above_floor();
+	return time_above_floor(clock);
 }
 
 } // namespace outbox

@@ -11,6 +11,7 @@
 #include "message/order.h"
 #include "message/queue.h"
 #include "message/record.h"
+#include "message/refusals.h"
 #include "message/try_report.h"
 
 namespace outbox {
@@ -81,13 +82,15 @@ change_pending(Call *call, TryReport *report, PendingRow *row, const Queue *queu
 }
 
 void
-answer_lost(Call *call, TryReport *report)
+answer_lost(Call *call, TryReport *report, const text *worker)
 {
 	Recorded recorded = recorded_under(call, report->id, report->token);
 
 	report->error = ERRCODE_OUTBOX_LEASE_LOST;
 	report->attempt_no = recorded.attempt_no;
 	report->recorded = recorded.state;
+	if (!report->is_release)
+		note_refusal(call, report->id, worker, Audited::refused, false);
 }
 
 // What was read ahead is used once, and never to refuse. The change that follows notices a lease
@@ -145,6 +148,15 @@ give_back_run(Call *call, const TryReport *report, PendingRow *row, const core::
 	return release_run(call, row, patience(report));
 }
 
+void
+note_settled(Call *call, const TryReport *report, const text *queue, const text *worker)
+{
+	if (report->is_release)
+		note_count(queue, Counter::released);
+	note_audited(call, {report->is_release ? Audited::released : Audited::completed, queue, worker, report->id,
+						report->attempt_no, 0, report->recorded});
+}
+
 // Its key goes on at once, or at the end of the batch.
 void
 end_turn(Call *call, TryReport *report, PendingRow *row, bool raise)
@@ -189,18 +201,24 @@ settle(Call *call, TryReport *report, const text *worker, HeldBack held_back, bo
 		if (holding.held != Held::yes)
 		{
 			if (raise)
+				note_refusal(call, report->id, worker, Audited::refused, true);
+			if (raise)
 				raise_lease_lost(call, holding, report->id, report->token, worker);
-			answer_lost(call, report);
+			answer_lost(call, report, worker);
 			return at_once;
 		}
 		if (!has_its_turn(report, holding.row, held_back, raise))
 			return at_once;
 		before = report->has_before ? report->before : tried(call, report->id);
-		changed = check_not_ended(call, holding.row, before, patience(report), sqlstate);
+		changed = check_not_ended(call, holding.row, before, patience(report), &report->error);
 		if (changed == Changed::busy)
 			report->error = ERRCODE_LOCK_NOT_AVAILABLE;
 		else if (changed == Changed::outdated)
 			continue;
+		if (report->error == ERRCODE_OUTBOX_ALREADY_TERMINAL)
+			note_refusal(call, report->id, worker, Audited::blocked, raise);
+		if (raise && report->error == ERRCODE_OUTBOX_ALREADY_TERMINAL)
+			raise_already_terminal(holding.row, before);
 		if (report->error == 0)
 			attempt_no = next_attempt_no(before, report->id, sqlstate);
 		if (report->error != 0)
@@ -229,8 +247,7 @@ settle(Call *call, TryReport *report, const text *worker, HeldBack held_back, bo
 			report->attempt_no = report->attempt->attempt_no;
 			report->recorded = report->attempt->state;
 			report->rescheduled = transition.to == core::State::pending;
-			if (report->is_release)
-				note_count(holding.row->queue, Counter::released);
+			note_settled(call, report, holding.row->queue, worker);
 			end_turn(call, report, holding.row, raise);
 			return at_once;
 		}
@@ -393,6 +410,7 @@ settle_chunk(Call *call, TryReport **reports, int first, int count, const text *
 			report->error = ERRCODE_OUTBOX_LEASE_LOST;
 			report->attempt_no = earlier->attempt_no;
 			report->recorded = earlier->recorded;
+			note_refusal(call, report->id, worker, Audited::refused, false);
 		}
 		if (report->error != 0)
 			continue;

@@ -21,6 +21,7 @@
 #include "upkeep/recount.h"
 #include "upkeep/policy.h"
 #include "upkeep/retention.h"
+#include "verbs/retire.h"
 #include "upkeep/installed.h"
 #include "server/settings.h"
 #include "process/step.h"
@@ -274,7 +275,7 @@ retire_pairs()
 
 		more = false;
 		error = as_owner([&] {
-			RetiredPair pair = retire_next(after_ms);
+			RetiredPair pair = retire_and_record(after_ms);
 
 			after_ms = pair.upto_ms;
 			more = pair.action != nullptr;

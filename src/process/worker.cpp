@@ -59,6 +59,7 @@ void
 forget_extension()
 {
 	forget_queues(MyDatabaseId);
+	forget_refused(&worker.slot->refused);
 	forget_errors(&worker.slot->report);
 	forget_errors(&worker.slot->maintenance);
 	forget_errors(&worker.slot->handler);
@@ -156,6 +157,8 @@ time_to_sleep()
 		if (look_at != DT_NOEND)
 			us = Min(us, Max(until(&worker.due, look_at, now), worker.last_look + least_look_pause_us - steady));
 	}
+	if (!worker.left_alone && has_refused(&worker.slot->refused))
+		us = Min(us, has_failed(&worker.refusals) ? worker.refusals.retry_at - steady : 0);
 	each_queue([&](QueueSlot *queue, Watch *watch) {
 		if (pg_atomic_read_u32(&queue->wake) != 0)
 			us = Min(us, Max(watch->gathers_until, has_failed(&worker.notify) ? worker.notify.retry_at : 0) - steady);
@@ -247,6 +250,8 @@ run_worker_round()
 	if (pg_atomic_read_u32(&worker.slot->leave) != 0)
 		depart();
 	tell_of_work();
+	if (!worker.left_alone)
+		record_refusals();
 	follow_maintenance(worker.slot);
 	look = take_announcements();
 	if (look || steady_us() >= worker.next_poll || is_retry_due(&worker.look))

@@ -6,6 +6,7 @@
 #include "message/due.h"
 #include "message/grant.h"
 #include "message/order.h"
+#include "message/refusals.h"
 #include "verbs/repair.h"
 #include "server/settings.h"
 #include "server/stop_point.h"
@@ -52,6 +53,7 @@ make_steps(ProcessStatus *report)
 	worker.rows = &report->troubles[4];
 	worker.settle = make_step(report, 5, "settle marks of keys", usual_lock_timeout);
 	worker.handlers = make_step(report, 7, "look for handlers", usual_lock_timeout);
+	worker.refusals = make_step(report, 8, "record refused reports", usual_lock_timeout);
 	worker.rouse = make_step(report, 6, "wake waiting sessions", usual_lock_timeout);
 }
 
@@ -343,6 +345,53 @@ repair_leases()
 	change_status(&worker.slot->report, [&](ProcessStatus *report) { report->repaired += scan.repaired; });
 	if (!scan.more)
 		finish_walk();
+}
+
+// ---- refusals
+
+namespace {
+
+constexpr int refusals_at_a_time = 200;
+
+// What was written is given back once it is committed.
+bool
+record_some_refusals()
+{
+	RefusedReport *reports = static_cast<RefusedReport *>(palloc(sizeof(RefusedReport) * refusals_at_a_time));
+	int count = peek_refused(&worker.slot->refused, reports, refusals_at_a_time);
+	int64 untold = untold_refusals(&worker.slot->refused);
+	bool done = run_step(&worker.refusals, [&] {
+		Call call;
+
+		begin_call(&call, name_in_ledger);
+		for (int i = 0; i < count; i++)
+			write_refused(&call, reports[i]);
+		if (untold > 0)
+			write_lost_refusals(&call, untold);
+		end_call(&call);
+		// What is taken out of shared memory is on disk.
+		ForceSyncCommit();
+		OUTBOX_STOP_POINT("worker_writes_refusals");
+	});
+
+	pfree(reports);
+	if (!done)
+		return false;
+	drop_refused(&worker.slot->refused, count);
+	note_told(&worker.slot->refused, untold);
+	return count == refusals_at_a_time;
+}
+
+} // namespace
+
+// What comes meanwhile is for the next round.
+void
+record_refusals()
+{
+	int slices = most_refusals / refusals_at_a_time + 1;
+
+	while (slices-- > 0 && has_refused(&worker.slot->refused) && record_some_refusals())
+		;
 }
 
 // ---- keys that may have to go on

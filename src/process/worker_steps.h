@@ -35,6 +35,7 @@ struct Worker {
 	Step settle;
 	Step due;
 	Step handlers;
+	Step refusals;
 	TimestampTz next_settle; // of marks of keys
 	TimestampTz next_expiry;
 	TimestampTz expired_from;  // earlier expiries are left to the safety poll
@@ -69,6 +70,8 @@ void notify_listeners(bool all);
 void rouse_sessions();
 // Has what came handled, if it has a handler.
 void look_for_handlers();
+// Writes the refusals that shared memory holds.
+void record_refusals();
 // Tells them whether they can rely on it.
 void promise_to_rouse(bool rouses);
 // One slice of the walk over expired leases; the next one follows at once.

@@ -275,9 +275,10 @@ begin_call(Call *call, const char *function)
 }
 
 void
-begin_nested_call(Call *call, const Call *outer)
+begin_nested_call(Call *call, Call *outer)
 {
 	open_call(call);
+	call->outer = outer;
 	call->now = outer->now;
 }
 
@@ -301,6 +302,8 @@ end_reading(Call *call)
 void
 end_call(Call *call)
 {
+	if (call->at_end != nullptr)
+		call->at_end(call);
 	end_reading(call);
 	CommandCounterIncrement();
 }

@@ -45,11 +45,14 @@ struct Call {
 	Leaf *leaves;
 	Queue *queues;
 	Oid states[core::records]; // of outbox.attempt_state; InvalidOid = not yet looked up
+	Call *outer;               // of a nested call, or nullptr
+	void *noted;               // of message/audit_notes.h
+	void (*at_end)(Call *);    // called by end_call(), or nullptr
 };
 
 void begin_call(Call *call, const char *function);
 // A Call inside a Call, in a subtransaction: it opens everything again.
-void begin_nested_call(Call *call, const Call *outer);
+void begin_nested_call(Call *call, Call *outer);
 void end_call(Call *call);
 // Continues as if the call began here: reads the clock and the queues again.
 void begin_next_command(Call *call);

@@ -54,6 +54,7 @@ const Shape queues_shape = {
 	 {"dead_letter_queue", TEXTOID, nullable},
 	 {"protect", JSONBOID, nullable},
 	 {"reveal_on_claim", BOOLOID, not_null},
+	 {"audit_events", BOOLOID, not_null},
 	 test_column},
 	{{"pkey", true, {"queue"}, nullptr}},
 	{},

@@ -34,7 +34,8 @@ enum {
 	handler_owner,
 	dead_letter_queue,
 	protect,
-	reveal_on_claim
+	reveal_on_claim,
+	audit_events
 };
 }
 namespace messages_col {

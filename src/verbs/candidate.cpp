@@ -2,6 +2,8 @@
 
 #include "verbs/candidate.h"
 
+#include "message/audit_notes.h"
+
 #include <algorithm>
 
 #include "rows/id_walk.h"
@@ -104,6 +106,13 @@ find_messages(Call *call, Claim *claim, Candidate *candidates, int count)
 			candidates[left++] = *candidate;
 	}
 	return left;
+}
+
+void
+note_taken(Call *call, const Claim *claim, const Candidate *candidate)
+{
+	note_audited(call, {Audited::claimed, candidate->row->queue, claim->worker, candidate->row->id,
+						candidate->attempt_count + 1, candidate->expires_at});
 }
 
 } // namespace outbox

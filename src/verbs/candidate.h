@@ -54,4 +54,7 @@ struct Candidate {
 // Returns how many are left.
 int find_messages(Call *call, Claim *claim, Candidate *candidates, int count);
 
+// For the audit events, once it is leased.
+void note_taken(Call *call, const Claim *claim, const Candidate *candidate);
+
 } // namespace outbox

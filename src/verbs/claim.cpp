@@ -68,6 +68,8 @@ take(Call *call, Claim *claim, Candidate *candidate, const Queue *queue)
 	lease_row(call, claim, candidate, &row, queue);
 	candidate->taken = store(call, &row, Wait::never) == Changed::done;
 	candidate->attempt_count = row.attempt_count;
+	if (candidate->taken)
+		note_taken(call, claim, candidate);
 }
 
 // For a row with a lost lease or a ceiling that is used up: that is settled first.
@@ -86,6 +88,8 @@ settle_and_take(Call *call, Claim *claim, Candidate *candidate, const Queue *que
 
 		candidate->taken = recovery == Recovery::freed;
 		candidate->attempt_count = row.attempt_count;
+		if (candidate->taken)
+			note_taken(call, claim, candidate);
 		claim->ended += recovery == Recovery::ended;
 		return;
 	}

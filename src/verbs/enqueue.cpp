@@ -5,6 +5,7 @@
 
 #include "server/args.h"
 #include "server/boundary.h"
+#include "message/audit_notes.h"
 #include "message/enqueueing.h"
 
 namespace outbox {
@@ -127,6 +128,8 @@ OUTBOX_FUNCTION(outbox_enqueue_and_claim)
 	begin_call(&call, "enqueue_and_claim()");
 	write_message(&call, queue, &message);
 	leased = message.created && message.leased_to != nullptr;
+	if (leased)
+		note_audited(&call, {Audited::claimed, queue, worker, message.id, 1, message.lease_expires_at});
 	values[0] = from_uuid(message.id);
 	values[1] = Int64GetDatum(message.sequence_id);
 	nulls[1] = !message.has_sequence;

@@ -3,6 +3,7 @@
 #include "verbs/handle.h"
 
 #include "commit/transaction.h"
+#include "message/audit_notes.h"
 #include "message/due.h"
 #include "message/lease.h"
 #include "message/try_report.h"
@@ -76,6 +77,17 @@ claim_for(Call *call, HandlerBatch *batch, const Queue *queue, int most)
 	claim.put = put_leased;
 	filling = batch;
 	claim_due(call, &claim);
+}
+
+Changed
+store_audited(Call *call, PendingRow *row, Audited what)
+{
+	Changed changed = store(call, row, Wait::never);
+
+	if (changed == Changed::done)
+		note_audited(call, {what, row->queue, our_name(), row->id, row->attempt_count + 1,
+							what == Audited::renewed ? row->lease_expires_at : 0});
+	return changed;
 }
 
 // Those that are left, from the last to the next: none of a key stays leased behind one that was given back.
@@ -296,7 +308,7 @@ return_batch(HandlerBatch *batch)
 	change_leases(batch, [](Call *call, LeasedMessage *, PendingRow *row) {
 		expect(core::State::leased, core::Event::release, false);
 		clear_lease(row);
-		return store(call, row, Wait::never);
+		return store_audited(call, row, Audited::released);
 	});
 	batch->done = batch->count;
 }
@@ -308,7 +320,7 @@ renew_batch(HandlerBatch *batch)
 		expect(core::State::leased, core::Event::renew, false);
 		row->lease_expires_at = later_or_last(GetCurrentTimestamp(), batch->lease_us);
 		leased->expires_at = row->lease_expires_at;
-		return store(call, row, Wait::never);
+		return store_audited(call, row, Audited::renewed);
 	});
 }
 

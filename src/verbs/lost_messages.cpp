@@ -8,6 +8,7 @@
 //
 // Shape: one query for each range between two bounds of partitions, so it reads one pair of leaves.
 
+#include "message/audit_event.h"
 #include "commit/transaction.h"
 #include "message/queue.h"
 #include "server/boundary.h"
@@ -98,9 +99,20 @@ constexpr char fair_key[] =
 	"('x' || left(encode(outbox.key_digest(l.queue, l.partition_key), 'hex'), 16))::bit(64)::bigint & 8796093022207) END "
 	"+ CASE WHEN q.max_in_flight_per_key IS NULL THEN 0 ELSE '-9223372036854775808'::bigint END END";
 
+void
+record_restored(Call *call, const text *queue, int64 count)
+{
+	JsonObject detail = begin_object();
+	AuditEvent event = {"PENDING_RESTORED", queue};
+
+	put_field(&detail, "messages", static_cast<int32>(Min(count, PG_INT32_MAX)));
+	event.detail = end_object(&detail);
+	record_event(call, event);
+}
+
 // Returns how many. Messages of a queue that was dropped stay as they are.
 int64
-put_back(const Call *call, const char *query)
+put_back(Call *call, const char *query)
 {
 	int64 total = 0;
 	uint64 queues =
@@ -123,10 +135,13 @@ put_back(const Call *call, const char *query)
 		HeapTuple row = SPI_tuptable->vals[i];
 
 		const text *queue = DatumGetTextPP(SPI_getbinval(row, SPI_tuptable->tupdesc, 1, &isnull));
+		int64 count;
 
 		note_due(queue, call->now, call->now);
 		note_turn(queue, DatumGetBool(SPI_getbinval(row, SPI_tuptable->tupdesc, 3, &isnull)));
-		total += DatumGetInt64(SPI_getbinval(row, SPI_tuptable->tupdesc, 2, &isnull));
+		count = DatumGetInt64(SPI_getbinval(row, SPI_tuptable->tupdesc, 2, &isnull));
+		record_restored(call, queue, count);
+		total += count;
 	}
 	return total;
 }

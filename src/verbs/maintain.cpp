@@ -8,6 +8,7 @@
 #include "server/args.h"
 #include "upkeep/installed.h"
 #include "server/boundary.h"
+#include "message/audit_event.h"
 #include "message/due.h"
 #include "message/order.h"
 #include "commit/entries.h"
@@ -18,6 +19,7 @@
 #include "verbs/repair.h"
 #include "upkeep/policy.h"
 #include "upkeep/retention.h"
+#include "verbs/retire.h"
 #include "server/settings.h"
 #include "server/spi.h"
 #include "commit/transaction.h"
@@ -172,7 +174,7 @@ retire_old(FunctionCallInfo fcinfo)
 
 	for (int retired = 0; retired < pairs_at_a_time; after_ms = pair.upto_ms)
 	{
-		pair = retire_next(after_ms);
+		pair = retire_and_record(after_ms);
 		if (pair.action == nullptr)
 			break;
 		retired += pair.retired;
@@ -252,6 +254,32 @@ schema_name(FunctionCallInfo fcinfo, int i)
 	return quote_literal_cstr(name);
 }
 
+// nullptr: none was set yet.
+Jsonb *
+retention_set()
+{
+	const char *json = ask("SELECT to_jsonb(r) - 'one' FROM outbox.retention r");
+
+	return json != nullptr ? DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(json))) : nullptr;
+}
+
+void
+record_retention(Jsonb *was, Jsonb *becomes)
+{
+	JsonObject detail;
+	AuditEvent event = {"RETENTION_SET"};
+	Call call;
+
+	begin_call(&call, "set_retention()");
+	detail = begin_object();
+	if (was != nullptr)
+		put_field(&detail, "old", was);
+	put_field(&detail, "new", becomes);
+	event.detail = end_object(&detail);
+	record_event(&call, event);
+	end_call(&call);
+}
+
 } // namespace
 
 OUTBOX_FUNCTION(outbox_set_retention)
@@ -259,12 +287,15 @@ OUTBOX_FUNCTION(outbox_set_retention)
 	const char *keep = period(fcinfo, 0, "keep");
 	const char *dead_letters = period(fcinfo, 1, "dead_letters");
 	const char *archive = schema_name(fcinfo, 2);
+	Jsonb *was;
 
 	PreventCommandIfReadOnly("set_retention()");
 	SPI_connect();
+	was = retention_set();
 	run("INSERT INTO outbox.retention VALUES (true, %s, %s, %s) ON CONFLICT (one) DO UPDATE "
 		"SET keep = excluded.keep, dead_letters = excluded.dead_letters, archive_schema = excluded.archive_schema",
 		keep, dead_letters, archive);
+	record_retention(was, retention_set());
 	SPI_finish();
 	PG_RETURN_VOID();
 }

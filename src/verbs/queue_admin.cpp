@@ -8,6 +8,7 @@
 #include "server/args.h"
 #include "server/boundary.h"
 #include "rows/key_lock.h"
+#include "message/audit_notes.h"
 #include "message/due.h"
 #include "message/order.h"
 #include "message/key_marks.h"
@@ -17,6 +18,7 @@
 #include "commit/transaction.h"
 #include "message/handler.h"
 #include "message/validator.h"
+#include "verbs/queue_events.h"
 #include "verbs/queue_privacy.h"
 
 namespace outbox {
@@ -28,10 +30,10 @@ constexpr int longest_name = NAMEDATALEN - 1;
 // Where NULL means none, this keeps the setting.
 constexpr int keep = -1;
 
-constexpr int settings[] = {queues_col::lease,           queues_col::backoff_base,   queues_col::backoff_cap,
-							queues_col::backoff_jitter,  queues_col::repair_delay,   queues_col::ordering,
-							queues_col::on_dead_head,    queues_col::paused,         queues_col::payload_kind,
-							queues_col::handler_timeout, queues_col::reveal_on_claim};
+constexpr int settings[] = {queues_col::lease,           queues_col::backoff_base,    queues_col::backoff_cap,
+							queues_col::backoff_jitter,  queues_col::repair_delay,    queues_col::ordering,
+							queues_col::on_dead_head,    queues_col::paused,          queues_col::payload_kind,
+							queues_col::handler_timeout, queues_col::reveal_on_claim, queues_col::audit_events};
 
 // The arguments stand as the table's columns do, but for those that are no argument.
 constexpr int
@@ -419,10 +421,18 @@ check_reordering(Call *call, Table *table, TupleTableSlot *found, TupleTableSlot
 			require_empty(call, refairing, name);
 }
 
+bool
+audits(Table *table, TupleTableSlot *row)
+{
+	bool isnull;
+
+	return DatumGetBool(table->get(row, queues_col::audit_events, &isnull));
+}
+
 // Changes the queue's row by change(call, table, row), and looks again if it was changed.
 template <typename Change>
 void
-change_queue(FunctionCallInfo fcinfo, const char *function, const Change &change)
+change_queue(FunctionCallInfo fcinfo, const char *function, const char *event, const Change &change)
 {
 	text *name = required_text(fcinfo, 0, "queue");
 	TupleTableSlot *found;
@@ -446,15 +456,16 @@ change_queue(FunctionCallInfo fcinfo, const char *function, const Change &change
 		changed = update_row(table, &found->tts_tid, row, Wait::for_row);
 	} while (changed != Changed::done);
 	tell_of_due(&call, table, row);
+	record_queue_event(&call, event, name, found, row);
 	ExecDropSingleTupleTableSlot(found);
 	ExecDropSingleTupleTableSlot(row);
 	end_call(&call);
 }
 
 void
-set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
+set_paused(FunctionCallInfo fcinfo, const char *function, const char *event, bool paused)
 {
-	change_queue(fcinfo, function, [&](Call *, Table *table, TupleTableSlot *row) {
+	change_queue(fcinfo, function, event, [&](Call *, Table *table, TupleTableSlot *row) {
 		set(table, row, queues_col::paused, BoolGetDatum(paused));
 	});
 }
@@ -493,6 +504,7 @@ OUTBOX_FUNCTION(outbox_create_queue)
 	note_created(name);
 	unlock_key(&held);
 	end_probe(&probe);
+	record_queue_event(&call, "QUEUE_CREATED", name, nullptr, row);
 	ExecDropSingleTupleTableSlot(row);
 	end_call(&call);
 	PG_RETURN_VOID();
@@ -502,7 +514,7 @@ OUTBOX_FUNCTION(outbox_alter_queue)
 {
 	FunctionOwners owners = owners_of_functions(fcinfo);
 
-	change_queue(fcinfo, "alter_queue()", [&](Call *call, Table *table, TupleTableSlot *row) {
+	change_queue(fcinfo, "alter_queue()", "QUEUE_ALTERED", [&](Call *call, Table *table, TupleTableSlot *row) {
 		put_settings(fcinfo, call, owners, table, row, true);
 	});
 	note_limit(PG_GETARG_TEXT_PP(0));
@@ -512,31 +524,14 @@ OUTBOX_FUNCTION(outbox_alter_queue)
 
 OUTBOX_FUNCTION(outbox_pause)
 {
-	set_paused(fcinfo, "pause()", true);
+	set_paused(fcinfo, "pause()", "QUEUE_PAUSED", true);
 	PG_RETURN_VOID();
 }
 
 OUTBOX_FUNCTION(outbox_resume)
 {
-	set_paused(fcinfo, "resume()", false);
+	set_paused(fcinfo, "resume()", "QUEUE_RESUMED", false);
 	PG_RETURN_VOID();
-}
-
-OUTBOX_FUNCTION(outbox_unblock)
-{
-	text *name = required_text(fcinfo, 0, "queue");
-	text *partition_key = required_nonempty_text(fcinfo, 1, "partition_key");
-	core::Uuid blocked_by;
-	Call call;
-
-	begin_call(&call, "unblock()");
-	if (!unblock_key(&call, queue_named(&call, name), partition_key, &blocked_by))
-		ereport(ERROR, (errcode(ERRCODE_OUTBOX_NOT_PENDING),
-						errmsg("NOT_PENDING: no dead head blocks partition_key \"%s\" of queue \"%s\"",
-							   shown(partition_key), shown(name)),
-						errhint("outbox.blocked_keys shows what each key waits for.")));
-	end_call(&call);
-	PG_RETURN_DATUM(from_uuid(blocked_by));
 }
 
 OUTBOX_FUNCTION(outbox_drop_queue)
@@ -557,6 +552,7 @@ OUTBOX_FUNCTION(outbox_drop_queue)
 	while (find_row(table, name, found) && delete_row(table, &found->tts_tid, Wait::for_row) != Changed::done);
 	forget_spending(&call, name);
 	note_dropped(name);
+	record_queue_event(&call, "QUEUE_DROPPED", name, found, nullptr);
 	ExecDropSingleTupleTableSlot(found);
 	end_call(&call);
 	PG_RETURN_VOID();
@@ -591,6 +587,8 @@ OUTBOX_FUNCTION(outbox_merge_queue)
 	if (merged && update_row(table, &found->tts_tid, row, Wait::for_row) != Changed::done)
 		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 						errmsg("queue \"%s\" was changed concurrently", shown(DatumGetTextPP(name)))));
+	if (audits(table, row) || (merged && audits(table, found)))
+		note_auditing_changed(&call);
 	ExecDropSingleTupleTableSlot(found);
 	ExecDropSingleTupleTableSlot(row);
 	end_call(&call);

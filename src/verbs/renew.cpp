@@ -10,6 +10,7 @@
 #include "server/args.h"
 #include "server/errors.h"
 #include "rows/batch.h"
+#include "message/audit_notes.h"
 #include "message/lease.h"
 #include "message/order.h"
 #include "message/queue.h"
@@ -73,6 +74,9 @@ apply_to_item(Call *call, Items *items, int i, const text *worker, const Change 
 			continue;
 		if (items->are_released)
 			note_count(holding.row->queue, Counter::released);
+		note_audited(call, {items->are_released ? Audited::released : Audited::renewed, holding.row->queue, worker,
+							holding.row->id, holding.row->attempt_count + 1,
+							items->are_released ? 0 : holding.row->lease_expires_at});
 		CommandCounterIncrement(); // the same lease may come twice in one call
 		return 0;
 	}

@@ -7,6 +7,7 @@
 #include "server/boundary.h"
 #include "rows/key_lock.h"
 #include "server/errors.h"
+#include "message/audit_event.h"
 #include "message/lease.h"
 #include "message/enqueueing.h"
 #include "message/dead.h"
@@ -89,6 +90,17 @@ claim_replay(Table *replays, Probe *probe, const core::Uuid &id, KeyLock *held)
 									   shown(to_uuid(replays->get(probe->slot, replays_col::replay_id, &isnull)))));
 }
 
+void
+record_replay(Call *call, const text *queue, const core::Uuid &id, const core::Uuid &replay_id)
+{
+	JsonObject detail = begin_object();
+	AuditEvent event = {"MESSAGE_REPLAYED", queue, nullptr, &id, nullptr, 1};
+
+	put_field(&detail, "replay_id", shown(replay_id));
+	event.detail = end_object(&detail);
+	record_event(call, event);
+}
+
 } // namespace
 
 OUTBOX_FUNCTION(outbox_replay)
@@ -127,6 +139,7 @@ OUTBOX_FUNCTION(outbox_replay)
 	held = hold_queue(&call, queue);
 	message.has_sequence = message.partition_key != nullptr && take_place_of(&call, held, message.partition_key, id);
 	write_messages(&call, held, &message, 1);
+	record_replay(&call, queue, id, message.id);
 	end_call(&call);
 	PG_RETURN_DATUM(from_uuid(message.id));
 }

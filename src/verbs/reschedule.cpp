@@ -6,6 +6,7 @@
 #include "server/args.h"
 #include "server/boundary.h"
 #include "server/errors.h"
+#include "message/audit_event.h"
 #include "message/lease.h"
 #include "message/message.h"
 
@@ -51,6 +52,18 @@ free_row(Call *call, const core::Uuid &id)
 	return row;
 }
 
+void
+record_rescheduled(Call *call, const PendingRow *row)
+{
+	JsonObject detail = begin_object();
+	AuditEvent event = {"MESSAGE_RESCHEDULED", row->queue, nullptr, &row->id, nullptr, 1};
+
+	put_field(&detail, "next_attempt_at", timestamptz_to_str(row->next_attempt_at));
+	put_field(&detail, "priority", static_cast<int32>(row->priority));
+	event.detail = end_object(&detail);
+	record_event(call, event);
+}
+
 } // namespace
 
 OUTBOX_FUNCTION(outbox_reschedule)
@@ -70,6 +83,7 @@ OUTBOX_FUNCTION(outbox_reschedule)
 		if (schedule.has_priority)
 			row->priority = schedule.priority;
 	} while (store(&call, row, Wait::for_row) != Changed::done);
+	record_rescheduled(&call, row);
 	end_call(&call);
 	PG_RETURN_TIMESTAMPTZ(row->next_attempt_at);
 }

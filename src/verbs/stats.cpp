@@ -16,7 +16,7 @@ namespace {
 
 // Columns of the results.
 constexpr int queue_columns = counters + 5;
-constexpr int process_columns = 14;
+constexpr int process_columns = 15;
 
 template <size_t n>
 Datum
@@ -89,7 +89,8 @@ put_process(FunctionCallInfo result, const char *kind, Oid database, const Proce
 	put(error_text(report, database), report->error_at == 0);
 	put(TimestampTzGetDatum(report->error_at), report->error_at == 0);
 	put(Int32GetDatum(most_failures(report)), false);
-	for (int64 number : {report->starts, report->wakeups, report->notified, report->repaired, report->unrepaired})
+	for (int64 number :
+		 {report->starts, report->wakeups, report->notified, report->repaired, report->unrepaired, report->unrecorded})
 		put(Int64GetDatum(number), false);
 	put_result(result, values, nulls);
 }
@@ -127,6 +128,7 @@ seen_databases()
 			copy->worker = slot->report;
 			copy->maintenance = slot->maintenance;
 			copy->handler = slot->handler;
+			copy->worker.unrecorded = refused_without_place(&slot->refused);
 		}
 		LWLockRelease(shared->lock);
 		if (shown)

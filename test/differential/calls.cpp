@@ -631,6 +631,7 @@ add_settings(Random &random, Call &call, bool all)
 	maybe(10, "handler_timeout", random.pick({"'1 hour'", "'3 hours'"}));
 	maybe(10, "protect", "'{}'");
 	maybe(10, "reveal_on_claim", random.pick({"true", "false"}));
+	maybe(10, "audit_events", random.pick({"true", "false"}));
 	maybe(25, "priority_aging", random.pick({"'1 hour'", "'1 hour'", "'3 hours'", "'0'"}));
 	if (all)
 		call.arguments.emplace_back("backoff_jitter", "0");
@@ -895,6 +896,7 @@ constexpr Bad bad[] = {
 	{"create_queue", "protect", "'[]'"},
 	{"create_queue", "protect", R"('{"subject": "s"}')"},
 	{"create_queue", "reveal_on_claim", "NULL"},
+	{"create_queue", "audit_events", "NULL"},
 	{"alter_queue", "queue", "NULL"},
 	{"alter_queue", "queue", "'nowhere'"},
 	{"alter_queue", "max_attempts", "0"},

@@ -44,6 +44,7 @@ CREATE TABLE model.queues (
 	dead_letter_queue text,
 	protect jsonb,
 	reveal_on_claim boolean NOT NULL DEFAULT false,
+	audit_events boolean NOT NULL DEFAULT false,
 	slack interval NOT NULL
 );
 
@@ -1244,11 +1245,11 @@ CREATE FUNCTION model.create_queue(queue text, max_attempts int = 20, lease inte
 	validator text = NULL, paused boolean = false, max_in_flight int = NULL, payload_kind text = 'object',
 	max_releases int = NULL, rate_limit float8 = NULL, rate_burst int = NULL, max_in_flight_per_key int = NULL,
 	fair_by text = NULL, priority_aging interval = NULL, handler text = NULL, handler_timeout interval = '30 seconds',
-	dead_letter_queue text = NULL, protect jsonb = NULL, reveal_on_claim boolean = false)
+	dead_letter_queue text = NULL, protect jsonb = NULL, reveal_on_claim boolean = false, audit_events boolean = false)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM model.refuse_null(num_nulls(queue, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering,
-		on_dead_head, paused, payload_kind, handler_timeout, reveal_on_claim) > 0);
+		on_dead_head, paused, payload_kind, handler_timeout, reveal_on_claim, audit_events) > 0);
 	PERFORM model.check_protect(protect);
 	PERFORM model.refuse_bad(octet_length(queue) NOT BETWEEN 1 AND 63);
 	PERFORM model.check_settings(max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering,
@@ -1258,7 +1259,7 @@ BEGIN
 	INSERT INTO model.queues VALUES (queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay,
 		ordering, on_dead_head, validator, paused, max_in_flight, model.clock(), payload_kind, max_releases,
 		rate_limit, rate_burst, max_in_flight_per_key, nullif(fair_by, ''), nullif(priority_aging, '0'), nullif(handler, ''), handler_timeout,
-		nullif(dead_letter_queue, ''), nullif(protect, '{}'), reveal_on_claim) ON CONFLICT DO NOTHING;
+		nullif(dead_letter_queue, ''), nullif(protect, '{}'), reveal_on_claim, audit_events) ON CONFLICT DO NOTHING;
 	IF NOT FOUND THEN PERFORM model.refuse('42710', 'it exists'); END IF;
 END $$;
 
@@ -1279,7 +1280,7 @@ CREATE FUNCTION model.alter_queue(queue text, max_attempts int = -1, lease inter
 	on_dead_head text = NULL, validator text = NULL, paused boolean = NULL, max_in_flight int = -1,
 	payload_kind text = NULL, max_releases int = -1, rate_limit float8 = -1, rate_burst int = -1,
 	max_in_flight_per_key int = -1, fair_by text = NULL, priority_aging interval = NULL, handler text = NULL,
-	handler_timeout interval = NULL, dead_letter_queue text = NULL, protect jsonb = NULL, reveal_on_claim boolean = NULL)
+	handler_timeout interval = NULL, dead_letter_queue text = NULL, protect jsonb = NULL, reveal_on_claim boolean = NULL, audit_events boolean = NULL)
 RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 BEGIN
@@ -1308,7 +1309,8 @@ BEGIN
 		handler_timeout = coalesce(handler_timeout, q.handler_timeout),
 		dead_letter_queue = nullif(coalesce(dead_letter_queue, q.dead_letter_queue), ''),
 		protect = nullif(coalesce(protect, q.protect), '{}'),
-		reveal_on_claim = coalesce(reveal_on_claim, q.reveal_on_claim)
+		reveal_on_claim = coalesce(reveal_on_claim, q.reveal_on_claim),
+		audit_events = coalesce(audit_events, q.audit_events)
 	WHERE q.queue = queue;
 	IF NOT FOUND THEN PERFORM model.refuse('P7004', 'QUEUE_NOT_FOUND'); END IF;	-- dropped while this waited
 END $$;

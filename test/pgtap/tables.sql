@@ -51,7 +51,8 @@ SELECT results_eq($$SELECT * FROM pg_temp.columns('outbox.queues')$$, $$VALUES
 	('handler_owner', 'text', false, NULL),
 	('dead_letter_queue', 'text', false, NULL),
 	('protect', 'jsonb', false, NULL),
-	('reveal_on_claim', 'boolean', true, 'false')$$, 'columns of queues');
+	('reveal_on_claim', 'boolean', true, 'false'),
+	('audit_events', 'boolean', true, 'false')$$, 'columns of queues');
 PREPARE messages_columns AS VALUES
 	('outbox_id', 'uuid', true, NULL),
 	('queue', 'text', true, NULL),
@@ -188,7 +189,7 @@ SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.blocked_keys')$$,
 SELECT results_eq($$SELECT * FROM pg_temp.view_columns('outbox.workers')$$, $$VALUES
 	('kind', 'text'), ('database', 'text'), ('pid', 'integer'), ('state', 'text'), ('since', 'timestamp with time zone'), ('next_wake', 'timestamp with time zone'),
 	('last_error', 'text'), ('last_error_at', 'timestamp with time zone'), ('failures', 'integer'), ('starts', 'bigint'), ('wakeups', 'bigint'),
-	('notified', 'bigint'), ('repaired', 'bigint'), ('unrepaired', 'bigint')$$, 'columns of workers');
+	('notified', 'bigint'), ('repaired', 'bigint'), ('unrepaired', 'bigint'), ('unrecorded', 'bigint')$$, 'columns of workers');
 
 -- Times have a zone, everywhere.
 SELECT is_empty($$SELECT attrelid::regclass, attname FROM pg_attribute JOIN pg_class c ON c.oid = attrelid

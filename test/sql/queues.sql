@@ -5,16 +5,16 @@
 \set fresh :testdir /sql/fresh.inc
 \i :fresh
 
-SELECT queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering, on_dead_head, validator, paused, max_in_flight, payload_kind, max_releases, rate_limit, rate_burst, max_in_flight_per_key, fair_by, priority_aging, handler, handler_timeout, dead_letter_queue, protect, reveal_on_claim, created_at <= clock_timestamp() AS made
+SELECT queue, max_attempts, lease, backoff_base, backoff_cap, backoff_jitter, repair_delay, ordering, on_dead_head, validator, paused, max_in_flight, payload_kind, max_releases, rate_limit, rate_burst, max_in_flight_per_key, fair_by, priority_aging, handler, handler_timeout, dead_letter_queue, protect, reveal_on_claim, audit_events, created_at <= clock_timestamp() AS made
 FROM outbox.queues;
 
 -- Defaults are those of the table; every setting arrives, by position and by name.
 SELECT outbox.create_queue('plain');
-SELECT outbox.create_queue('all', 5, '1 min', '2 s', '3 h', 0.25, '4 s', 'numbered', 'continue', NULL, true, NULL, 'any', 6, 2.5, 10, NULL, NULL, '1 day', NULL, '5 s', 'plain', '{"subject": "s", "fields": ["f"]}', true);
+SELECT outbox.create_queue('all', 5, '1 min', '2 s', '3 h', 0.25, '4 s', 'numbered', 'continue', NULL, true, NULL, 'any', 6, 2.5, 10, NULL, NULL, '1 day', NULL, '5 s', 'plain', '{"subject": "s", "fields": ["f"]}', true, true);
 SELECT outbox.create_queue(queue => 'named', max_attempts => NULL, lease => '1 min', backoff_base => '2 s', backoff_cap => '3 h', backoff_jitter => 1,
-	repair_delay => '0', ordering => 'none', on_dead_head => 'continue', validator => NULL, paused => false, max_in_flight => NULL, payload_kind => 'any', max_releases => 0, rate_limit => 0.5, rate_burst => NULL, max_in_flight_per_key => NULL, fair_by => NULL, priority_aging => '2 h', handler => NULL, handler_timeout => '6 s', dead_letter_queue => 'default', protect => '{}', reveal_on_claim => false);
+	repair_delay => '0', ordering => 'none', on_dead_head => 'continue', validator => NULL, paused => false, max_in_flight => NULL, payload_kind => 'any', max_releases => 0, rate_limit => 0.5, rate_burst => NULL, max_in_flight_per_key => NULL, fair_by => NULL, priority_aging => '2 h', handler => NULL, handler_timeout => '6 s', dead_letter_queue => 'default', protect => '{}', reveal_on_claim => false, audit_events => true);
 CREATE VIEW t.queues AS SELECT queue, max_attempts, lease, backoff_base AS base, backoff_cap AS cap, backoff_jitter AS jitter, repair_delay, ordering, on_dead_head, validator, paused, max_in_flight, payload_kind AS kind, max_releases AS releases,
-	rate_limit AS rate, rate_burst AS burst, max_in_flight_per_key AS per_key, fair_by, priority_aging AS aging, handler, handler_timeout AS timeout, dead_letter_queue AS dead_letters, protect, reveal_on_claim AS reveals
+	rate_limit AS rate, rate_burst AS burst, max_in_flight_per_key AS per_key, fair_by, priority_aging AS aging, handler, handler_timeout AS timeout, dead_letter_queue AS dead_letters, protect, reveal_on_claim AS reveals, audit_events AS audits
 FROM outbox.queues ORDER BY queue;
 SELECT * FROM t.queues;
 SELECT a = b AS same_as_default FROM
@@ -33,7 +33,7 @@ SELECT queue, max_attempts, paused FROM outbox.queues WHERE queue IN ('all', 'de
 -- priority_aging have a value that removes them.
 SELECT outbox.alter_queue('plain', lease => '7 s');
 SELECT outbox.alter_queue('all', NULL);
-SELECT outbox.alter_queue('all', max_releases => NULL, rate_burst => NULL, max_in_flight_per_key => NULL, fair_by => '', priority_aging => '0', handler => '', dead_letter_queue => '', protect => '{}', reveal_on_claim => false);
+SELECT outbox.alter_queue('all', max_releases => NULL, rate_burst => NULL, max_in_flight_per_key => NULL, fair_by => '', priority_aging => '0', handler => '', dead_letter_queue => '', protect => '{}', reveal_on_claim => false, audit_events => false);
 SELECT outbox.alter_queue('named', max_attempts => 3, backoff_jitter => 0, paused => true, ordering => 'numbered', repair_delay => '9 s', backoff_base => '0', backoff_cap => '0', on_dead_head => 'continue', payload_kind => 'object', max_releases => 4, rate_limit => NULL, rate_burst => 3, handler_timeout => '7 s', dead_letter_queue => '', protect => '{"subject": "$.a[0].\"b\"", "fields": []}', reveal_on_claim => true);
 SELECT outbox.alter_queue('default');
 SELECT * FROM t.queues;

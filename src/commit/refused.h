@@ -1,0 +1,62 @@
+// Reports that were refused by an ERROR, on their way into the audit events.
+//
+// Guarantees: a refusal aborts its transaction, so it is put here, and the background worker writes it. To put one
+// neither fails nor waits but for a spinlock. Memory is fixed: what finds no place is counted. Only what is in here, or
+// counted and not written yet, is lost in a crash of the server. Without preloading nothing is kept.
+//
+// Shape: entries of all databases share one array. Those of a database are a list, so that only its worker reads them,
+// and no database takes more than its part. The worker gives back what it has committed: until then they stay.
+#pragma once
+
+#include "core/ids.h"
+#include "server/pg.h"
+
+namespace outbox {
+
+// Of one database.
+constexpr int most_refusals = 1024;
+
+struct RefusedReport {
+	bool is_terminal; // P7001; else P7002
+	core::Uuid id;
+	TimestampTz at;
+	char queue[NAMEDATALEN];
+	char worker[2 * NAMEDATALEN];
+	char actor[NAMEDATALEN];
+	char application_name[NAMEDATALEN];
+	char client_address[NAMEDATALEN]; // empty: none
+};
+
+// Those of a database; all under the lock of the array.
+struct RefusedList {
+	int first;
+	int last;
+	int count;
+	int64 without_place; // since the server started
+	int64 told;          // of these
+};
+
+Size refused_size();
+void attach_refused(bool found);
+void init_refused(RefusedList *list);
+
+// The caller's text is cut between two characters.
+void put_refused_text(char *place, int size, const char *value);
+// True: it is the first, and the worker may sleep.
+bool push_refused(RefusedList *list, const RefusedReport &report);
+
+// ---- the worker
+
+bool has_refused(RefusedList *list);
+// Copies up to so many of the oldest, and returns how many.
+int peek_refused(RefusedList *list, RefusedReport *reports, int most);
+// Those that were copied are written.
+void drop_refused(RefusedList *list, int count);
+// How many found no place, since the server started; and how many of them are not yet written.
+int64 refused_without_place(RefusedList *list);
+int64 untold_refusals(RefusedList *list);
+void note_told(RefusedList *list, int64 count);
+// The extension is gone.
+void forget_refused(RefusedList *list);
+
+} // namespace outbox

@@ -1,0 +1,42 @@
+// See queue_events.h.
+
+#include "verbs/queue_events.h"
+
+#include "message/audit_event.h"
+#include "message/audit_notes.h"
+
+namespace outbox {
+
+namespace {
+
+Jsonb *
+settings_in(TupleTableSlot *row)
+{
+	Datum json;
+
+	if (row == nullptr)
+		return nullptr;
+	json = DirectFunctionCall1(row_to_json, ExecFetchSlotHeapTupleDatum(row));
+	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(TextDatumGetCString(json))));
+}
+
+} // namespace
+
+void
+record_queue_event(Call *call, const char *what, const text *name, TupleTableSlot *was_row, TupleTableSlot *becomes_row)
+{
+	Jsonb *was = settings_in(was_row);
+	Jsonb *becomes = settings_in(becomes_row);
+	JsonObject detail = begin_object();
+	AuditEvent event = {what, name};
+
+	if (was != nullptr)
+		put_field(&detail, "old", becomes != nullptr ? changed_fields(becomes, was) : was);
+	if (becomes != nullptr)
+		put_field(&detail, "new", was != nullptr ? changed_fields(was, becomes) : becomes);
+	event.detail = end_object(&detail);
+	record_event(call, event);
+	note_auditing_changed(call);
+}
+
+} // namespace outbox
