@@ -248,6 +248,16 @@ prove_rows(const Call *call, Proving *proving, const core::Uuid &id)
 	}
 }
 
+// After a step of the clock an attempt may lie in an earlier seal than its message.
+int
+in_order_of_numbers(const ListCell *a, const ListCell *b)
+{
+	int64 one = static_cast<const Seal *>(lfirst(a))->seal_no;
+	int64 other = static_cast<const Seal *>(lfirst(b))->seal_no;
+
+	return (one > other) - (one < other);
+}
+
 } // namespace
 
 Jsonb *
@@ -263,6 +273,7 @@ proof_of(const Call *call, const core::Uuid &id)
 	if (!proving.any)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("there is no message %s", shown(id)),
 						errdetail("It was never there, or its partition was retired.")));
+	list_sort(proving.seals, in_order_of_numbers);
 	appendStringInfoString(&json, "], \"seals\": [");
 	foreach (cell, proving.seals)
 	{

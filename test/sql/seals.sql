@@ -80,6 +80,9 @@ SELECT t.found_after($$INSERT INTO outbox.messages (outbox_id, queue, event_id, 
 -- A copy in place of a partition; a partition that is gone.
 SELECT t.found_after($$ALTER TABLE outbox.messages DETACH PARTITION outbox.$leaf; DROP TABLE outbox.$leaf$$);
 SELECT t.found_after($$ALTER TABLE outbox.$leaf RENAME TO messages_other$$);
+-- ... which is right once its retirement is recorded, for what was sealed before.
+SELECT t.found_after($$SELECT outbox.record_event('PARTITION_RETIRED', detail => '{"partition": "$leaf"}'); ALTER TABLE outbox.messages DETACH PARTITION outbox.$leaf; DROP TABLE outbox.$leaf$$);
+SELECT t.found_after($$SELECT outbox.record_event('PARTITION_RETIRED', detail => '{"partition": "messages_other"}'); ALTER TABLE outbox.messages DETACH PARTITION outbox.$leaf; DROP TABLE outbox.$leaf$$);
 -- The seals themselves.
 SELECT t.found_after($$UPDATE outbox.seals SET messages = 7 WHERE seal_no = 2$$);
 SELECT t.found_after($$UPDATE outbox.seals SET parts = jsonb_set(parts, '{0,rows}', '7') WHERE seal_no = 2$$);
