@@ -61,6 +61,17 @@ expression(const core::FormColumn &column)
 			   : name;
 }
 
+// What no UTF-8 begins with marks it, so that no other text has this form.
+SealedValue
+without_utf8(const char *bytes, int size)
+{
+	char *marked = static_cast<char *>(palloc(static_cast<Size>(size) + 1));
+
+	marked[0] = '\xff';
+	memcpy(marked + 1, bytes, static_cast<Size>(size));
+	return {marked, size + 1};
+}
+
 SealedValue
 in_utf8(const text *value)
 {
@@ -77,7 +88,7 @@ in_utf8(const text *value)
 	if (pg_do_encoding_conversion_buf(proc, encoding, PG_UTF8,
 									  reinterpret_cast<unsigned char *>(const_cast<char *>(bytes)), size, converted,
 									  size * MAX_CONVERSION_GROWTH + 1, true) < size)
-		return {bytes, size};
+		return without_utf8(bytes, size);
 	return {converted, static_cast<int>(strlen(reinterpret_cast<char *>(converted)))};
 }
 
