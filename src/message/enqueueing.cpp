@@ -26,6 +26,12 @@ core::IdClock id_clock;
 } // namespace
 
 void
+begin_enqueueing(Call *call)
+{
+	call->recorded = record_time(&call->now);
+}
+
+void
 draw_ids(Message *messages, int count)
 {
 	int64 end_ms = partitions_end_ms();
@@ -135,11 +141,12 @@ struct Moment {
 };
 
 Moment
-this_moment()
+moment_of(const Call *call)
 {
-	Moment moment;
+	Moment moment = {call->recorded, call->now};
 
-	moment.recorded = record_time(&moment.now);
+	if (call->recorded == 0)
+		moment.recorded = record_time(&moment.now);
 	return moment;
 }
 
@@ -309,7 +316,7 @@ write_messages(Call *call, const Queue *queue, Message *messages, int count)
 			check_payload_kind(queue, &messages[i]);
 	validate(queue, messages, count);
 	// Before it may wait for keys.
-	moment = this_moment();
+	moment = moment_of(call);
 	resolve_keys(call, queue, messages, repeats, count);
 	for (int i = 0; i < count; i++)
 		if (messages[i].created)
@@ -345,7 +352,7 @@ write_notice(Call *call, const Queue *queue, Message *notice)
 	if (!remember_at_once(call, queue->name, &keyed))
 		notice->idempotency_key = nullptr;
 	notice->created = true;
-	write_created(call, queue, &notice, 1, this_moment());
+	write_created(call, queue, &notice, 1, moment_of(call));
 }
 
 } // namespace outbox

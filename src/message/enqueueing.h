@@ -8,6 +8,9 @@
 
 namespace outbox {
 
+// For a call that will write: its time is that of its records, too, however long it waits.
+void begin_enqueueing(Call *call);
+
 // Gives the messages their ids, in their order.
 void draw_ids(Message *messages, int count);
 

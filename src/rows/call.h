@@ -39,8 +39,9 @@ struct Call {
 	EState *estate;
 	Oid caller;
 	int caller_context;
-	TimestampTz now; // wall clock at its beginning
-	Table *tables;   // all that it opened
+	TimestampTz now;      // wall clock at its beginning
+	TimestampTz recorded; // created_at of what it enqueues (begin_enqueueing()); 0 = not yet known
+	Table *tables;        // all that it opened
 	Table *pending_table;
 	Leaf *leaves;
 	Queue *queues;

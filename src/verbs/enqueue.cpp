@@ -92,6 +92,7 @@ OUTBOX_FUNCTION(outbox_enqueue)
 
 	desc = single_row_desc(fcinfo);
 	begin_call(&call, "enqueue()");
+	begin_enqueueing(&call);
 	write_message(&call, queue, &message);
 	values[0] = from_uuid(message.id);
 	values[1] = Int64GetDatum(message.sequence_id);
@@ -126,6 +127,7 @@ OUTBOX_FUNCTION(outbox_enqueue_and_claim)
 	message.leased_to = worker;
 	desc = single_row_desc(fcinfo);
 	begin_call(&call, "enqueue_and_claim()");
+	begin_enqueueing(&call);
 	write_message(&call, queue, &message);
 	leased = message.created && message.leased_to != nullptr;
 	if (leased)

@@ -254,6 +254,7 @@ OUTBOX_FUNCTION(outbox_enqueue_batch)
 
 	begin_results(fcinfo);
 	begin_call(&call, "enqueue_batch()");
+	begin_enqueueing(&call);
 	held = hold_queue(&call, queue);
 	draw_ids(messages, count);
 	write_messages(&call, held, messages, count);

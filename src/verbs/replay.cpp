@@ -116,6 +116,7 @@ OUTBOX_FUNCTION(outbox_replay)
 	Call call;
 
 	begin_call(&call, "replay()");
+	begin_enqueueing(&call);
 	require_dead_letter(&call, id);
 	message = read_message(&call, id, &queue);
 	message.has_deliver_at = !PG_ARGISNULL(1);
