@@ -238,6 +238,28 @@ keep_if_unended(const Leaves *leaves)
 			"has not ended, though it is not pending");
 }
 
+const char *
+unsealed(const char *id, const char *leaf, const char *time)
+{
+	return ask("SELECT %s FROM %s WHERE %s >= (SELECT to_at FROM outbox.seals ORDER BY seal_no DESC LIMIT 1) LIMIT 1",
+			   id, leaf, time);
+}
+
+// A seal proves nothing of rows that went before it.
+void
+keep_if_unsealed(const Leaves *leaves)
+{
+	const char *event;
+
+	if (ask("SELECT 1 FROM outbox.seals LIMIT 1") == nullptr)
+		return;
+	keep_if(unsealed("outbox_id", leaves->messages_name, "created_at"), "is not sealed yet");
+	keep_if(unsealed("outbox_id", leaves->attempts_name, "created_at"), "has an attempt that is not sealed yet");
+	event = unsealed("event_id", leaves->events_name, "at");
+	if (event != nullptr)
+		keep(psprintf("audit event %s is not sealed yet", event));
+}
+
 // ---- locks
 
 // In the order of hot code, after the parents, which only readers and DDL lock.
@@ -385,10 +407,14 @@ retire(Leaves *leaves, int64 after_ms, int64 until_ms)
 	keep_if_young(leaves, first_of_last_blocks(leaves->attempts));
 	require_unused(leaves);
 	LockRelationOid(leaves->messages, ShareLock);
+	// New events of any message may come to DEFAULT.
+	if (leaves->is_default)
+		LockRelationOid(leaves->events, ShareLock);
 	require_unchanged(leaves, after_ms, until_ms);
 	keep_if_unended(leaves);
 	keep_if_young(leaves, 0);
 	keep_if_events_are_young(leaves);
+	keep_if_unsealed(leaves);
 	carry_numbers(leaves);
 	copy_to_archive(leaves);
 	lock_all(leaves);
