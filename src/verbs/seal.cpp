@@ -23,6 +23,17 @@ require_filled()
 						errmsg("nothing can be sealed while a restore or a subscription fills the tables")));
 }
 
+// A validator, for one, is called when the time of the message is taken, and the message is not yet written: it would
+// lie in the window that is closed.
+void
+require_no_outer_call()
+{
+	if (InSecurityRestrictedOperation())
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("seal() cannot be called by a function that outbox calls, nor in any other "
+							   "security-restricted operation")));
+}
+
 } // namespace
 
 OUTBOX_FUNCTION(outbox_seal)
@@ -31,6 +42,7 @@ OUTBOX_FUNCTION(outbox_seal)
 	Call call;
 
 	require_read_committed("seal()");
+	require_no_outer_call();
 	begin_results(fcinfo, seal_columns);
 	begin_call(&call, "seal()");
 	require_filled();

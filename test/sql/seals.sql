@@ -188,6 +188,12 @@ SELECT t.try('SELECT outbox.seal()');
 SELECT count(*) FROM outbox.verify_seals();
 ROLLBACK;
 
+-- Not while a message is written.
+CREATE FUNCTION t.seals(payload jsonb, headers jsonb, routing_key text) RETURNS text LANGUAGE sql AS 'SELECT NULL::text FROM (SELECT count(*) FROM outbox.seal()) s';
+SELECT outbox.create_queue('sealing', validator => 't.seals');
+SELECT t.try($$SELECT outbox.enqueue('late', '1', 'sealing')$$);
+SELECT count(*) FILTER (WHERE NOT ok) AS bad FROM outbox.verify_seals();
+
 -- Who may.
 CREATE ROLE regress_outbox_sealer;
 SELECT r, has_function_privilege(r, 'outbox.seal()', 'EXECUTE') AS seal, has_function_privilege(r, 'outbox.verify_seals(bigint, bigint)', 'EXECUTE') AS verify,
