@@ -80,14 +80,15 @@ in_utf8(const text *value)
 	int encoding = GetDatabaseEncoding();
 	Oid proc =
 		encoding == PG_UTF8 || encoding == PG_SQL_ASCII ? InvalidOid : FindDefaultConversionProc(encoding, PG_UTF8);
+	int space = static_cast<int>(Min(static_cast<int64>(size) * MAX_CONVERSION_GROWTH + 1, PG_INT32_MAX));
 	unsigned char *converted;
 
 	if (!OidIsValid(proc))
 		return {bytes, size};
-	converted = static_cast<unsigned char *>(palloc(static_cast<Size>(size) * MAX_CONVERSION_GROWTH + 1));
+	converted = static_cast<unsigned char *>(MemoryContextAllocHuge(CurrentMemoryContext, static_cast<Size>(space)));
 	if (pg_do_encoding_conversion_buf(proc, encoding, PG_UTF8,
 									  reinterpret_cast<unsigned char *>(const_cast<char *>(bytes)), size, converted,
-									  size * MAX_CONVERSION_GROWTH + 1, true) < size)
+									  space, true) < size)
 		return without_utf8(bytes, size);
 	return {converted, static_cast<int>(strlen(reinterpret_cast<char *>(converted)))};
 }
