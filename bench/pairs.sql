@@ -13,6 +13,7 @@ BEGIN
 		EXECUTE 'SELECT ' || id INTO upper USING first - (i - 1) * interval '1 hour';
 		EXECUTE format('CREATE TABLE outbox.messages_b%s PARTITION OF outbox.messages (PRIMARY KEY (outbox_id)) FOR VALUES FROM (%L) TO (%L)', i, lower, upper);
 		EXECUTE format('CREATE TABLE outbox.attempts_b%s PARTITION OF outbox.attempts (PRIMARY KEY (outbox_id, attempt_no)) FOR VALUES FROM (%L) TO (%L)', i, lower, upper);
+		EXECUTE format('CREATE TABLE outbox.events_b%s PARTITION OF outbox.events (PRIMARY KEY (event_id)) FOR VALUES FROM (%L) TO (%L)', i, lower, upper);
 		COMMIT;
 	END LOOP;
 END
