@@ -95,6 +95,25 @@ apply_rule(Call *call, const Queue *queue, Message *const *messages, int count, 
 	pfree(items);
 }
 
+// Whose claims reveal. What a worker can enqueue there it could read, wherever it has it from.
+void
+refuse_ciphertext(Call *call, const Queue *queue, const Message *message)
+{
+	SidList sids;
+
+	if (message->is_replay || message->is_notice || message->payload == nullptr ||
+		!may_have_envelopes(message->payload) || may_reveal(call))
+		return;
+	sids = sids_in(message->payload);
+	for (int i = 0; i < sids.count; i++)
+		if (is_known_subject(call, sids.sids[i]))
+			ereport(ERROR,
+					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+					 errmsg("permission denied to enqueue protected values into queue \"%s\"", shown(queue->name)),
+					 errdetail("Its claims reveal them."),
+					 errhint("Let the queue protect the fields itself, or enqueue as a member of outbox_privacy.")));
+}
+
 struct Link {
 	core::Uuid sid;
 	core::Uuid message;
@@ -134,6 +153,11 @@ protect_messages(Call *call, const Queue *queue, Message *const *messages, int c
 	ErrorContextCallback context = {error_context_stack, name_message, &current};
 
 	error_context_stack = &context;
+	for (int i = 0; queue->reveals && i < count; i++)
+	{
+		current = messages[i];
+		refuse_ciphertext(call, queue, current);
+	}
 	if (queue->protect != nullptr)
 		apply_rule(call, queue, messages, count, &current);
 	if (protection_is_used())

@@ -8,6 +8,12 @@
 
 namespace outbox {
 
+bool
+may_reveal(const Call *call)
+{
+	return has_privs_of_role(call->caller, get_role_oid("outbox_privacy", false));
+}
+
 namespace {
 
 const SubjectKey &

@@ -10,6 +10,9 @@
 
 namespace outbox {
 
+// Whether the caller is a member of outbox_privacy.
+bool may_reveal(const Call *call);
+
 // The keys of one subject, for one payload or many.
 struct Protector {
 	Call *call;

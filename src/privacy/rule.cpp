@@ -99,7 +99,9 @@ subject_in(const Rule &rule, Jsonb *payload)
 		return nullptr;
 	if (value->type == jbvString)
 		return cstring_to_text_with_len(value->val.string.val, value->val.string.len);
-	return cstring_to_text(DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(value->val.numeric))));
+	// 5 and 5.0 are one subject.
+	return cstring_to_text(DatumGetCString(DirectFunctionCall1(
+		numeric_out, DirectFunctionCall1(numeric_trim_scale, NumericGetDatum(value->val.numeric)))));
 }
 
 } // namespace outbox

@@ -257,7 +257,8 @@ pin_for_seals()
 {
 	int level = pin_search_path();
 
-	for (const char *setting : {"enable_seqscan", "jit"})
+	// A policy that hides rows is an error then.
+	for (const char *setting : {"enable_seqscan", "jit", "row_security"})
 		set_config_option(setting, "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	return level;
 }

@@ -50,11 +50,12 @@ OUTBOX_FUNCTION(outbox_reveal_of)
 	Jsonb *payload = DatumGetJsonbP(required_datum(fcinfo, 0, "payload"));
 	ArrayArg given = required_array(fcinfo, 1, "sids");
 	core::Uuid *sids = static_cast<core::Uuid *>(palloc(sizeof(core::Uuid) * static_cast<Size>(Max(given.count, 1))));
-	SidList only = {sids, given.count};
+	SidList only = {sids, 0};
 	Call call;
 
 	for (int i = 0; i < given.count; i++)
-		sids[i] = to_uuid(given.items[i]);
+		if (!given.is_null(i))
+			sids[only.count++] = to_uuid(given.items[i]);
 	begin_reading(&call);
 	payload = revealed_fields(&call, payload, IfClosed::leave, &only);
 	end_reading(&call);

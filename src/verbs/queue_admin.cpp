@@ -293,8 +293,7 @@ put_settings(FunctionCallInfo fcinfo, Call *call, const FunctionOwners &owners, 
 	put_aging(fcinfo, table, row, keep_absent);
 	refuse_two_orders(table, row);
 	put_dead_letter_queue(fcinfo, call, table, row, keep_absent);
-	put_privacy(fcinfo, argument_of(queues_col::protect), argument_of(queues_col::reveal_on_claim), call, table, row,
-				keep_absent);
+	put_privacy(fcinfo, argument_of, call, table, row, keep_absent);
 }
 
 bool
@@ -491,7 +490,6 @@ OUTBOX_FUNCTION(outbox_create_queue)
 	set_text(table, row, queues_col::queue, name);
 	put_settings(fcinfo, &call, owners, table, row, false);
 	set(table, row, queues_col::created_at, TimestampTzGetDatum(call.now));
-
 	hash = DatumGetUInt64(hash_any_extended(reinterpret_cast<const unsigned char *>(VARDATA_ANY(name)),
 											static_cast<int>(VARSIZE_ANY_EXHDR(name)), 1));
 	memcpy(key_bytes, &hash, sizeof(hash));
@@ -548,8 +546,12 @@ OUTBOX_FUNCTION(outbox_drop_queue)
 	table = open(&call, queues_shape, deletes);
 	found = table_slot_create(table->rel, nullptr);
 	do
+	{
 		CHECK_FOR_INTERRUPTS();
-	while (find_row(table, name, found) && delete_row(table, &found->tts_tid, Wait::for_row) != Changed::done);
+		if (!find_row(table, name, found))
+			break;
+		check_privacy_of_dropped(&call, table, found);
+	} while (delete_row(table, &found->tts_tid, Wait::for_row) != Changed::done);
 	forget_spending(&call, name);
 	note_dropped(name);
 	record_queue_event(&call, "QUEUE_DROPPED", name, found, nullptr);

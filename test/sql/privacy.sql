@@ -197,9 +197,34 @@ SELECT s, t.answer(s) FROM (VALUES
 	($$SELECT * FROM outbox.subject_keys$$), ($$SELECT * FROM outbox.subject_hash_key$$), ($$SELECT outbox.subject_hash('a')$$), ($$SELECT outbox.reveal_of('{}', '{}')$$), ($$SELECT outbox.rewrapped_key('', '', NULL, NULL)$$),
 	($$SELECT outbox.alter_queue('orders', reveal_on_claim => true)$$), ($$SELECT outbox.alter_queue('orders', protect => '{}')$$), ($$SELECT outbox.create_queue('mine', reveal_on_claim => true)$$),
 	($$SELECT outbox.rotate_master_key()$$), ($$SELECT outbox.protect('{}', 'a', '{a}')$$), ($$SELECT outbox.alter_queue('orders', reveal_on_claim => false)$$)) v(s);
+-- Nor what shows it to a function of theirs, or to a worker: a validator or handler, or another queue's ciphertext where claims reveal.
+RESET ROLE;
+GRANT CREATE ON SCHEMA t TO regress_outbox_operates;
+SELECT outbox.create_queue('reveals', reveal_on_claim => true), outbox.create_queue('plain'), outbox.create_queue('guarded', protect => '{"subject": "id", "fields": ["a"]}');
+CREATE FUNCTION t.spied(c outbox.claimed) RETURNS void LANGUAGE sql AS '';
+ALTER FUNCTION t.spied(outbox.claimed) OWNER TO regress_outbox_operates;
+CREATE FUNCTION t.spies(payload jsonb, headers jsonb, routing_key text) RETURNS text LANGUAGE sql AS 'SELECT payload::text';
+ALTER FUNCTION t.spies(jsonb, jsonb, text) OWNER TO regress_outbox_operates;
+SET ROLE regress_outbox_operates;
+SELECT s, t.answer(s) FROM (VALUES
+	($$SELECT outbox.alter_queue('guarded', validator => 't.spies')$$), ($$SELECT outbox.alter_queue('plain', validator => 't.spies')$$),
+	($$SELECT outbox.alter_queue('plain', protect => '{"subject": "id", "fields": ["a"]}')$$), ($$SELECT outbox.alter_queue('plain', validator => '', protect => '{"subject": "id", "fields": ["a"]}')$$),
+	($$SELECT outbox.create_queue('both', validator => 't.spies', protect => '{"subject": "id", "fields": ["a"]}')$$),
+	($$SELECT outbox.alter_queue('reveals', handler => 't.spied')$$), ($$SELECT outbox.alter_queue('guarded', handler => 't.spied')$$), ($$SELECT outbox.drop_queue('guarded')$$),
+	($$SELECT outbox.enqueue('x', '{"a": 1}', 'reveals')$$), ($$SELECT outbox.enqueue('x', outbox.protect('{"a": 1}', 's', '{a}'), 'reveals')$$),
+	($$SELECT outbox.enqueue_batch('reveals', jsonb_build_array(jsonb_build_object('event_type', 'x', 'payload', outbox.protect('{"a": 1}', 's', '{a}'))))$$)) v(s);
 SET ROLE regress_outbox_dpo;
+SELECT t.answer($$SELECT outbox.reveal('{"a": {"$enc": 1}}')$$);
 SELECT s, t.answer(s) FROM (VALUES
 	($$SELECT outbox.reveal('{}')$$), ($$SELECT outbox.erase_subject('a', 'r', 'b')$$), ($$SELECT * FROM outbox.subject_report('a')$$), ($$SELECT count(*) FROM outbox.export_erasures()$$), ($$SELECT outbox.reapply_erasures('{}')$$),
 	($$SELECT count(*) FROM outbox.erasures$$), ($$SELECT * FROM outbox.subject_keys$$), ($$SELECT * FROM outbox.messages$$), ($$SELECT outbox.rotate_master_key()$$), ($$SELECT outbox.enqueue('a', '1')$$)) v(s);
 RESET ROLE;
+SELECT t.answer($$SELECT outbox.enqueue('x', outbox.protect('{"a": 1}', 's', '{a}'), 'reveals')$$), t.answer($$SELECT outbox.drop_queue('guarded')$$);
+SELECT outbox.reveal_of('{"a": {"$enc": 1}}', ARRAY[NULL]::uuid[]);
+DROP FUNCTION t.spied, t.spies;
+REVOKE CREATE ON SCHEMA t FROM regress_outbox_operates;
 DROP ROLE regress_outbox_dpo, regress_outbox_operates;
+-- A subject's number is one number, however it is written.
+SELECT outbox.create_queue('numbers', protect => '{"subject": "id", "fields": ["a"]}');
+SELECT count(*) FROM outbox.enqueue_batch('numbers', '[{"event_type": "n", "payload": {"id": 5, "a": "x"}}, {"event_type": "n", "payload": {"id": 5.0, "a": "y"}}]');
+SELECT count(DISTINCT payload #>> '{a,$enc,sid}') FROM outbox.messages WHERE queue = 'numbers';

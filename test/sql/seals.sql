@@ -205,3 +205,10 @@ SELECT seal_no FROM outbox.seal();
 SELECT count(*) FILTER (WHERE ok) AS good, count(*) FILTER (WHERE NOT ok) AS bad FROM outbox.verify_seals();
 RESET ROLE;
 DROP ROLE regress_outbox_sealer;
+
+-- A policy that hides rows from the owner is an error, not silence.
+BEGIN;
+ALTER TABLE outbox.messages_default ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+SELECT ok, problem FROM t.verified(1, 1);
+SELECT t.try('SELECT outbox.seal()');
+ROLLBACK;

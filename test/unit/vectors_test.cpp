@@ -122,7 +122,8 @@ TEST(Vectors, Rows)
 	{
 		if (lines[at].empty() || lines[at][0] != "tag")
 			continue;
-		const Form &form = form_of_tag(lines[at][1] + " " + lines[at][2] + " " + lines[at][3]);
+		const std::string tag = lines[at][1] + " " + lines[at][2] + " " + lines[at][3];
+		const Form &form = form_of_tag(tag);
 		const std::string row = row_of(form, lines, &++at);
 		EXPECT_EQ(lines[at], (std::vector<std::string>{"row", to_hex(row)}));
 		at++;
