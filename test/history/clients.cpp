@@ -53,6 +53,17 @@ public:
 	}
 };
 
+// What is sealed is compared with the tables when the round is over.
+class Sealer : public Actor {
+public:
+	using Actor::Actor;
+	void step(Session &session) override
+	{
+		pause_ms(random.between(1, 200));
+		session.ask("SELECT count(*) FROM outbox.seal()");
+	}
+};
+
 class Finisher : public Actor {
 public:
 	using Actor::Actor;
@@ -203,6 +214,8 @@ make_actor(const std::string &kind, Client &client)
 		return std::make_unique<Operator>(client);
 	if (kind == "sender")
 		return std::make_unique<Sender>(client);
+	if (kind == "sealer")
+		return std::make_unique<Sealer>(client);
 	if (kind == "finisher")
 		return std::make_unique<Finisher>(client);
 	throw std::runtime_error("no such client: " + kind);

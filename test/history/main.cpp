@@ -191,6 +191,8 @@ all_came_up()
 													"refused reports",
 													"releases that counted as a try",
 													"repeated keys",
+													"sealed attempts",
+													"sealed messages",
 													"transactions that were rolled back",
 													"transactions whose end nobody was told"};
 	bool all = true;
@@ -304,6 +306,23 @@ notices_hold(Server &server)
 	return wrong == "0";
 }
 
+// What was sealed is there as it was, and nothing came later.
+bool
+seals_hold(Server &server)
+{
+	std::string wrong =
+		server.value("SELECT coalesce(string_agg(seal_no || ': ' || problem, '; ') FILTER (WHERE NOT ok), "
+					 "'none') FROM outbox.verify_seals()");
+
+	for (const char *table : {"messages", "attempts"})
+		seen[std::string("sealed ") + table] =
+			std::stol(server.value(std::string("SELECT coalesce(sum(") + table + "), 0) FROM outbox.seals"));
+	seen["seals"] = std::stol(server.value("SELECT count(*) FROM outbox.seals"));
+	if (wrong != "none")
+		std::cout << "# seals that are not as the tables: " << wrong << "\n";
+	return wrong == "none";
+}
+
 void
 note_state(Server &server, Recorder &recorder)
 {
@@ -329,8 +348,13 @@ load(Server &server, const Round &round, Recorder &recorder)
 	Clients clients(round.folder, round.name, round.seed);
 	Faults faults(server, clients, recorder, random, {round.seed % 2 == 1, server.has_clock() && random.chance(50)});
 
-	for (auto [kind, count] :
-		 {std::pair{"producer", 4}, {"worker", 8}, {"repairer", 2}, {"operator", 1}, {"finisher", 1}, {"sender", 1}})
+	for (auto [kind, count] : {std::pair{"producer", 4},
+							   {"worker", 8},
+							   {"repairer", 2},
+							   {"operator", 1},
+							   {"finisher", 1},
+							   {"sender", 1},
+							   {"sealer", 2}})
 		for (int i = 0; i < count; i++)
 			clients.start(kind);
 	faults.run_until(now_us() + round.seconds * 1000000);
@@ -488,7 +512,7 @@ round_holds(Server &server, const Round &round)
 
 	std::vector<Event> events = gathered(round.folder);
 
-	if (!judge(events, history) || !effects_hold(server) || !notices_hold(server))
+	if (!judge(events, history) || !effects_hold(server) || !notices_hold(server) || !seals_hold(server))
 	{
 		std::ofstream out(round.folder + ".history");
 
