@@ -7,6 +7,7 @@
 
 #include "seals/verifying.h"
 
+#include "commit/record_floor.h"
 #include "seals/sorted.h"
 #include "server/boundary.h"
 #include "server/settings.h"
@@ -44,6 +45,7 @@ struct Verification {
 	PublicKey key;
 	bool was_signed; // some seal before
 	List *retired;   // of Retired
+	int64 lost_no;   // the last seal, of which only its event is left; 0 = none
 };
 
 // The partitions whose names end so were retired at that time.
@@ -194,12 +196,15 @@ take_seal(Verification *all, const Seal *seal, const Seal *before)
 	all->known[all->count++] = {seal->seal_no, seal->to_at};
 }
 
-// By their events, which are sealed themselves.
+// By their events, which are sealed themselves, or will be: one of a time to come never is.
 void
 read_retired(Verification *all)
 {
+	const char *now = quote_literal_cstr(timestamptz_to_str(Max(GetCurrentTimestamp(), published_floor())));
+
 	run("SELECT pg_catalog.substr(detail ->> 'partition', pg_catalog.length('messages') + 1), pg_catalog.max(at) "
-		"FROM outbox.events WHERE event = 'PARTITION_RETIRED' AND detail ->> 'partition' IS NOT NULL GROUP BY 1");
+		"FROM outbox.events WHERE event = 'PARTITION_RETIRED' AND detail ->> 'partition' IS NOT NULL AND at <= %s GROUP BY 1",
+		now);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		MemoryContext previous = MemoryContextSwitchTo(all->context);
@@ -232,6 +237,21 @@ is_retired(const Verification *all, const WantedPart *wanted)
 	return false;
 }
 
+// The seals that nothing follows.
+void
+look_for_lost(Verification *all, int64 from_no, int64 to_no)
+{
+	int64 last_no = all->count > 0 ? all->known[all->count - 1].seal_no : from_no - 1;
+	bool isnull;
+	int64 told;
+
+	run("SELECT pg_catalog.max((detail ->> 'seal_no')::bigint) FROM outbox.events "
+		"WHERE event = 'SEALED' AND detail ->> 'seal_no' ~ '^[0-9]{1,18}$'");
+	told = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	if (!isnull && told > last_no && told <= to_no)
+		all->lost_no = told;
+}
+
 void
 read_chain(Verification *all, int64 from_no, int64 to_no)
 {
@@ -247,6 +267,7 @@ read_chain(Verification *all, int64 from_no, int64 to_no)
 		before = *seal;
 		has_before = true;
 	});
+	look_for_lost(all, from_no, to_no);
 	SPI_finish();
 	tuplesort_performsort(all->wanted);
 }
@@ -454,6 +475,8 @@ tell_all(Verification *all, TellSeal tell, void *argument)
 		for (; next < all->finding_count && all->findings[next].window == i; next++)
 			tell(argument, all->known[i].seal_no, all->findings[next].ok, all->findings[next].text);
 	}
+	if (all->lost_no > 0)
+		tell(argument, all->lost_no, false, "it is missing, but its event is there");
 }
 
 } // namespace

@@ -95,6 +95,10 @@ SELECT t.found_after($$UPDATE outbox.seals SET previous = sha256('') WHERE seal_
 SELECT t.found_after($$UPDATE outbox.seals SET to_at = to_at + interval '1 us' WHERE seal_no = 3$$);
 SELECT t.found_after($$DELETE FROM outbox.seals WHERE seal_no = 2$$);
 SELECT t.found_after($$DELETE FROM outbox.seals WHERE seal_no = 1$$);
+SELECT t.found_after($$DELETE FROM outbox.seals WHERE seal_no = (SELECT max(seal_no) FROM outbox.seals)$$);
+SELECT t.found_after($$DELETE FROM outbox.seals$$);
+-- An event that would never be sealed excuses nothing.
+SELECT t.found_after($$INSERT INTO outbox.events (event_id, event, at, actor, detail) VALUES (gen_random_uuid(), 'PARTITION_RETIRED', '2999-01-01', 'x', '{"partition": "$leaf"}'); TRUNCATE outbox.$leaf$$);
 -- Nothing of this stayed.
 SELECT * FROM t.verified();
 SELECT t.found_after($$UPDATE outbox.pending SET priority = 3$$);
