@@ -12,7 +12,7 @@ use Test::More;
 
 our @EXPORT = qw(@undone new_node seed session start_query wait_until_blocked
 	result_of sqlstate checksums catalogue membership consistent undamaged
-	configure worker_says wait_for_worker listener hear heard
+	without_checksums configure worker_says wait_for_worker listener hear heard
 	wait_for_no_worker wait_for_rounds serves log_size log_lines logged
 	faketime start_with_false_clock set_clock
 	make_stop_points arm act_at stands_at release make_load load_is_told claim_at_once);
@@ -149,6 +149,15 @@ sub quoted
 	my ($text) = @_;
 
 	return "'" . $text =~ s/'/''/gr . "'";
+}
+
+# Of a node that is stopped: a page that is changed on disk can be read. From release 18 on initdb makes them.
+sub without_checksums
+{
+	my ($node) = @_;
+
+	run_log([ 'pg_checksums', '--disable', '--pgdata', $node->data_dir ]);
+	return;
 }
 
 # Sets parameters (name => value; undef = back to the file's) and has all processes read them.
