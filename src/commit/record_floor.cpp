@@ -62,7 +62,7 @@ begin_records()
 } // namespace
 
 TimestampTz
-time_above_floor(TimestampTz *clock)
+record_time(TimestampTz *clock)
 {
 	TimestampTz now;
 

@@ -1,4 +1,4 @@
-// The floor of the times of records: created_at of messages and attempts, and at of audit events.
+// The times of records, created_at of messages and attempts and at of audit events, and their floor.
 //
 // Guarantees: once publish_floor(F) has returned, no transaction that gets its id later records anything with a time
 // before F, whatever the clock does, also after a crash, on a promoted standby and without preloading. A floor is never
@@ -16,7 +16,7 @@ namespace outbox {
 
 // The time of a record that is written now: that of the clock, but not before the floor, nor before the last one of
 // this transaction. It gives the transaction its id first. clock: what the clock said, or nullptr.
-TimestampTz time_above_floor(TimestampTz *clock = nullptr);
+TimestampTz record_time(TimestampTz *clock = nullptr);
 
 // The floor as the sequence has it.
 TimestampTz published_floor();

@@ -2,7 +2,7 @@
 
 #include "message/audit_event.h"
 
-#include "message/recorded_at.h"
+#include "commit/record_floor.h"
 #include "server/client.h"
 #include "server/random.h"
 

@@ -10,7 +10,7 @@
 #include "message/lease.h"
 #include "message/order.h"
 #include "message/protecting.h"
-#include "message/recorded_at.h"
+#include "commit/record_floor.h"
 #include "message/sequence.h"
 #include "commit/transaction.h"
 #include "message/validator.h"

@@ -5,7 +5,7 @@
 #include "commit/transaction.h"
 #include "message/dead.h"
 #include "message/notice.h"
-#include "message/recorded_at.h"
+#include "commit/record_floor.h"
 #include "server/args.h"
 
 namespace outbox {
