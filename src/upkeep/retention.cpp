@@ -361,7 +361,7 @@ copy_to_archive(const Leaves *leaves)
 	copy_default(&leaves->policy, "events", leaves->events_name);
 }
 
-// Which of them have fields of whom.
+// The list of subjects of these messages.
 void
 forget_subjects(const Leaves *leaves)
 {
