@@ -45,7 +45,8 @@ struct Verification {
 	PublicKey key;
 	bool was_signed; // some seal before
 	List *retired;   // of Retired
-	int64 lost_no;   // the last seal, of which only its event is left; 0 = none
+	int64 told_no;   // the last seal that an event tells of; 0 = none
+	int64 lost_no;   // the same, if nothing else is left of it; 0 = none
 };
 
 // The partitions whose names end so were retired at that time.
@@ -196,25 +197,44 @@ take_seal(Verification *all, const Seal *seal, const Seal *before)
 	all->known[all->count++] = {seal->seal_no, seal->to_at};
 }
 
-// By their events, which are sealed themselves, or will be: one of a time to come never is.
 void
-read_retired(Verification *all)
+take_retired(Verification *all, HeapTuple tuple, TupleDesc desc)
+{
+	MemoryContext previous = MemoryContextSwitchTo(all->context);
+	Retired *retired = static_cast<Retired *>(palloc(sizeof(Retired)));
+	bool isnull;
+
+	retired->suffix = pstrdup(SPI_getvalue(tuple, desc, 1));
+	retired->at = DatumGetTimestampTz(SPI_getbinval(tuple, desc, 2, &isnull));
+	all->retired = lappend(all->retired, retired);
+	MemoryContextSwitchTo(previous);
+}
+
+// Which partitions were retired, and the last seal. Events are sealed themselves, or will be: one of a time to come
+// never is, and excuses nothing.
+void
+read_audit_events(Verification *all)
 {
 	const char *now = quote_literal_cstr(timestamptz_to_str(Max(GetCurrentTimestamp(), published_floor())));
 
-	run("SELECT pg_catalog.substr(detail ->> 'partition', pg_catalog.length('messages') + 1), pg_catalog.max(at) "
-		"FROM outbox.events WHERE event = 'PARTITION_RETIRED' AND detail ->> 'partition' IS NOT NULL AND at <= %s GROUP BY 1",
+	run("SELECT CASE event WHEN 'PARTITION_RETIRED' THEN "
+		"pg_catalog.substr(detail ->> 'partition', pg_catalog.length('messages') + 1) END, pg_catalog.max(at), "
+		"pg_catalog.max(CASE WHEN detail ->> 'seal_no' ~ '^[0-9]{1,18}$' THEN (detail ->> 'seal_no')::bigint END) "
+		"FROM outbox.events WHERE event = 'SEALED' "
+		"OR (event = 'PARTITION_RETIRED' AND detail ->> 'partition' IS NOT NULL AND at <= %s) GROUP BY 1",
 		now);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		MemoryContext previous = MemoryContextSwitchTo(all->context);
-		Retired *retired = static_cast<Retired *>(palloc(sizeof(Retired)));
+		HeapTuple tuple = SPI_tuptable->vals[i];
+		TupleDesc desc = SPI_tuptable->tupdesc;
+		bool is_seal;
 		bool isnull;
 
-		retired->suffix = pstrdup(SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
-		retired->at = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull));
-		all->retired = lappend(all->retired, retired);
-		MemoryContextSwitchTo(previous);
+		SPI_getbinval(tuple, desc, 1, &is_seal);
+		if (is_seal)
+			all->told_no = DatumGetInt64(SPI_getbinval(tuple, desc, 3, &isnull));
+		else
+			take_retired(all, tuple, desc);
 	}
 }
 
@@ -242,14 +262,9 @@ void
 look_for_lost(Verification *all, int64 from_no, int64 to_no)
 {
 	int64 last_no = all->count > 0 ? all->known[all->count - 1].seal_no : from_no - 1;
-	bool isnull;
-	int64 told;
 
-	run("SELECT pg_catalog.max((detail ->> 'seal_no')::bigint) FROM outbox.events "
-		"WHERE event = 'SEALED' AND detail ->> 'seal_no' ~ '^[0-9]{1,18}$'");
-	told = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	if (!isnull && told > last_no && told <= to_no)
-		all->lost_no = told;
+	if (all->told_no > last_no && all->told_no <= to_no)
+		all->lost_no = all->told_no;
 }
 
 void
@@ -259,7 +274,7 @@ read_chain(Verification *all, int64 from_no, int64 to_no)
 	bool has_before;
 
 	SPI_connect();
-	read_retired(all);
+	read_audit_events(all);
 	has_before = from_no > 1 && find_seal(from_no - 1, &before);
 	each_seal(from_no, to_no, [&](const Seal *seal) {
 		take_seal(all, seal, has_before ? &before : nullptr);
