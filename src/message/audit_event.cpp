@@ -45,8 +45,8 @@ session_detail()
 	kept = nullptr;
 	MemoryContextReset(context);
 	kept_name = MemoryContextStrdup(context, application_name);
-	kept = static_cast<Jsonb *>(MemoryContextAlloc(context, VARSIZE(made)));
-	return static_cast<Jsonb *>(memcpy(kept, made, VARSIZE(made)));
+	kept = copied_to(context, made);
+	return kept;
 }
 
 Datum

@@ -90,9 +90,7 @@ lasting_memory(const Call *call)
 text *
 copy_in(MemoryContext context, const text *value)
 {
-	Size size = value != nullptr ? VARSIZE_ANY(value) : 0;
-
-	return value == nullptr ? nullptr : static_cast<text *>(memcpy(MemoryContextAlloc(context, size), value, size));
+	return value == nullptr ? nullptr : copied_to(context, value);
 }
 
 bool

@@ -12,6 +12,8 @@
 
 #include "privacy/key_source.h"
 
+#include "server/key_file.h"
+
 namespace outbox {
 
 namespace {
@@ -33,8 +35,7 @@ problem_of_mode(const struct stat *file)
 		return "is not a regular file";
 	if (file->st_uid != geteuid() && file->st_uid != 0)
 		return "belongs neither to the user of the server nor to root";
-	if ((file->st_uid == 0 && (file->st_mode & (S_IWGRP | S_IXGRP | S_IRWXO)) != 0) ||
-		(file->st_uid != 0 && (file->st_mode & (S_IRWXG | S_IRWXO)) != 0))
+	if (!is_private(*file))
 		return "has group or world access: it must have mode 0600, or 0640 if root owns it";
 	return nullptr;
 }

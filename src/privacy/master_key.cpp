@@ -5,6 +5,7 @@
 #include "privacy/key_source.h"
 #include "server/secret_memory.h"
 #include "server/settings.h"
+#include "server/values.h"
 
 namespace outbox {
 
@@ -89,7 +90,7 @@ name_key(MasterKey *key)
 	unsigned char mac[mac_bytes];
 
 	keyed_hash(key->key, {purpose, sizeof(purpose) - 1}, mac);
-	to_hex({mac, key_id_size / 2}, key->id);
+	to_hex(mac, key_id_size / 2, key->id);
 }
 
 bool

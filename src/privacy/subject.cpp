@@ -216,18 +216,14 @@ name_of_hash_key(Call *call)
 	char hex[key_id_size + 1];
 
 	keyed_hash(hash_key(call, IfNone::refuse), {purpose, sizeof(purpose) - 1}, mac);
-	to_hex({mac, key_id_size / 2}, hex);
+	to_hex(mac, key_id_size / 2, hex);
 	return cstring_to_text(hex);
 }
 
 Datum
 hash_datum(const SubjectHash &subject)
 {
-	bytea *copy = static_cast<bytea *>(palloc(VARHDRSZ + sizeof(subject.bytes)));
-
-	SET_VARSIZE(copy, VARHDRSZ + sizeof(subject.bytes));
-	memcpy(VARDATA(copy), subject.bytes, sizeof(subject.bytes));
-	return PointerGetDatum(copy);
+	return bytea_datum(subject.bytes, sizeof(subject.bytes));
 }
 
 // ---- keys of subjects

@@ -306,8 +306,7 @@ seal_now(Call *call, Seal *seal)
 	sealed = close_window(seal);
 	// The rest of it ends with SPI.
 	if (sealed)
-		seal->parts_json = static_cast<Jsonb *>(
-			memcpy(MemoryContextAlloc(caller, VARSIZE(seal->parts_json)), seal->parts_json, VARSIZE(seal->parts_json)));
+		seal->parts_json = copied_to(caller, seal->parts_json);
 	seal->parts = nullptr;
 	seal->part_count = 0;
 	SPI_finish();

@@ -8,6 +8,7 @@
 
 #include "rows/call.h"
 #include "server/settings.h"
+#include "server/spi.h"
 
 namespace outbox {
 
@@ -215,33 +216,6 @@ begin_query(StringInfo sql, const SealedLeaf *leaf)
 					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(leaf->oid)), leaf->name));
 }
 
-template <typename Body>
-void
-each_tuple(const char *sql, int count, Oid *types, Datum *arguments, const Body &body)
-{
-	Portal portal = SPI_cursor_open_with_args(nullptr, sql, count, types, arguments, nullptr, false, 0);
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "outbox sealed row", ALLOCSET_DEFAULT_SIZES);
-
-	for (SPI_cursor_fetch(portal, true, rows_at_a_time); SPI_processed > 0;
-		 SPI_cursor_fetch(portal, true, rows_at_a_time))
-	{
-		SPITupleTable *fetched = SPI_tuptable;
-
-		for (uint64 i = 0; i < fetched->numvals; i++)
-		{
-			MemoryContext previous = MemoryContextSwitchTo(context);
-
-			CHECK_FOR_INTERRUPTS();
-			body(fetched->vals[i], fetched->tupdesc);
-			MemoryContextSwitchTo(previous);
-			MemoryContextReset(context);
-		}
-		SPI_freetuptable(fetched);
-	}
-	MemoryContextDelete(context);
-	SPI_cursor_close(portal);
-}
-
 } // namespace
 
 core::Sha256 *
@@ -301,7 +275,7 @@ scan_rows(const SealedLeaf *leaf, TimestampTz from, TimestampTz to, VisitRow vis
 
 	begin_query(&sql, leaf);
 	appendStringInfo(&sql, "%s >= $1 AND %s < $2", at, at);
-	each_tuple(sql.data, 2, types, bounds, [&](HeapTuple tuple, TupleDesc desc) {
+	each_tuple(sql.data, 2, types, bounds, rows_at_a_time, [&](HeapTuple tuple, TupleDesc desc) {
 		SealedValue values[most_sealed_columns];
 		SealedRow row = row_of(form, tuple, desc, values);
 
@@ -320,7 +294,7 @@ scan_message(const SealedLeaf *leaf, const core::Uuid &id, VisitValues visit, vo
 	begin_query(&sql, leaf);
 	appendStringInfo(&sql, "%s = $1 ORDER BY %s", form->columns[0].name,
 					 form == &core::attempt_form ? "attempt_no" : form->columns[0].name);
-	each_tuple(sql.data, 1, types, ids, [&](HeapTuple tuple, TupleDesc desc) {
+	each_tuple(sql.data, 1, types, ids, rows_at_a_time, [&](HeapTuple tuple, TupleDesc desc) {
 		SealedValue values[most_sealed_columns];
 		SealedRow row = row_of(form, tuple, desc, values);
 

@@ -3,7 +3,9 @@
 #include "seals/seal.h"
 
 #include "seals/sorted.h"
+#include "server/digest.h"
 #include "server/spi.h"
+#include "server/values.h"
 
 namespace outbox {
 
@@ -123,46 +125,26 @@ read_parts(Seal *seal)
 	return true;
 }
 
+// The seals that the condition selects.
 template <typename Body>
 void
 each_found(const char *condition, int count, Oid *types, Datum *arguments, const Body &body)
 {
-	Portal portal =
-		SPI_cursor_open_with_args(nullptr, psprintf("SELECT %s FROM outbox.seals WHERE %s", all_columns, condition),
-								  count, types, arguments, nullptr, false, 0);
-	MemoryContext caller = CurrentMemoryContext;
-	MemoryContext context = AllocSetContextCreate(caller, "outbox seals", ALLOCSET_DEFAULT_SIZES);
-
-	for (SPI_cursor_fetch(portal, true, seals_at_a_time); SPI_processed > 0;
-		 SPI_cursor_fetch(portal, true, seals_at_a_time))
-	{
-		SPITupleTable *fetched = SPI_tuptable;
-
-		for (uint64 i = 0; i < fetched->numvals; i++)
-		{
-			MemoryContextSwitchTo(context);
-			CHECK_FOR_INTERRUPTS();
-			body(fetched->vals[i], fetched->tupdesc, caller);
-			MemoryContextSwitchTo(caller);
-			MemoryContextReset(context);
-		}
-		SPI_freetuptable(fetched);
-	}
-	MemoryContextDelete(context);
-	SPI_cursor_close(portal);
+	each_tuple(psprintf("SELECT %s FROM outbox.seals WHERE %s", all_columns, condition), count, types, arguments,
+			   seals_at_a_time, body);
 }
 
 bool
 find_one(const char *condition, Oid type, Datum argument, Seal *seal)
 {
+	MemoryContext caller = CurrentMemoryContext;
 	bool found = false;
 
-	each_found(condition, OidIsValid(type) ? 1 : 0, &type, &argument,
-			   [&](HeapTuple tuple, TupleDesc desc, MemoryContext caller) {
-				   MemoryContextSwitchTo(caller);
-				   read_seal(heap_copytuple(tuple), desc, seal);
-				   found = true;
-			   });
+	each_found(condition, OidIsValid(type) ? 1 : 0, &type, &argument, [&](HeapTuple tuple, TupleDesc desc) {
+		MemoryContextSwitchTo(caller);
+		read_seal(heap_copytuple(tuple), desc, seal);
+		found = true;
+	});
 	return found;
 }
 
@@ -198,34 +180,12 @@ read_seal(HeapTuple tuple, TupleDesc desc, Seal *seal)
 		strlcpy(seal->signature.key_id, text_to_cstring(DatumGetTextPP(values[11])), sizeof(seal->signature.key_id));
 }
 
-namespace {
-
-Datum
-bytes_datum(const unsigned char *bytes, int size)
-{
-	bytea *copy = static_cast<bytea *>(palloc(static_cast<Size>(VARHDRSZ + size)));
-
-	SET_VARSIZE(copy, VARHDRSZ + size);
-	memcpy(VARDATA(copy), bytes, static_cast<Size>(size));
-	return PointerGetDatum(copy);
-}
-
-} // namespace
-
-Datum
-sealed_hash(const core::Hash &hash)
-{
-	return bytes_datum(hash.bytes, sizeof(hash.bytes));
-}
-
 const char *
 hex_of(const unsigned char *bytes, int size)
 {
 	char *hex = static_cast<char *>(palloc(2 * static_cast<Size>(size) + 1));
 
-	for (int i = 0; i < size; i++)
-		snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
-	hex[2 * size] = '\0';
+	to_hex(bytes, static_cast<Size>(size), hex);
 	return hex;
 }
 
@@ -238,13 +198,13 @@ seal_values(const Seal *seal, Datum *values, bool *nulls)
 	values[2] = TimestampTzGetDatum(seal->to_at);
 	for (int table = 0; table < core::sealed_tables; table++)
 		values[3 + table] = Int64GetDatum(seal->rows[table]);
-	values[6] = sealed_hash(seal->root);
+	values[6] = digest_datum(seal->root);
 	values[7] = JsonbPGetDatum(seal->parts_json);
 	nulls[8] = !seal->has_previous;
-	values[8] = seal->has_previous ? sealed_hash(seal->previous) : static_cast<Datum>(0);
-	values[9] = sealed_hash(seal->hash);
+	values[8] = seal->has_previous ? digest_datum(seal->previous) : static_cast<Datum>(0);
+	values[9] = digest_datum(seal->hash);
 	nulls[10] = nulls[11] = !seal->is_signed;
-	values[10] = bytes_datum(seal->signature.bytes, sizeof(seal->signature.bytes));
+	values[10] = bytea_datum(seal->signature.bytes, sizeof(seal->signature.bytes));
 	values[11] = CStringGetTextDatum(seal->signature.key_id);
 }
 
@@ -327,13 +287,12 @@ scan_seals(int64 from_no, int64 to_no, VisitSeal visit, void *argument)
 	Oid types[] = {INT8OID, INT8OID};
 	Datum bounds[] = {Int64GetDatum(from_no), Int64GetDatum(to_no)};
 
-	each_found("seal_no BETWEEN $1 AND $2 ORDER BY seal_no", 2, types, bounds,
-			   [&](HeapTuple tuple, TupleDesc desc, MemoryContext) {
-				   Seal seal;
+	each_found("seal_no BETWEEN $1 AND $2 ORDER BY seal_no", 2, types, bounds, [&](HeapTuple tuple, TupleDesc desc) {
+		Seal seal;
 
-				   read_seal(tuple, desc, &seal);
-				   visit(argument, &seal);
-			   });
+		read_seal(tuple, desc, &seal);
+		visit(argument, &seal);
+	});
 }
 
 bool

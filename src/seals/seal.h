@@ -64,7 +64,6 @@ bool find_seal(int64 seal_no, Seal *seal);
 // The seal whose window has that time.
 bool seal_of_time(TimestampTz at, Seal *seal);
 
-Datum sealed_hash(const core::Hash &hash);
 const char *hex_of(const unsigned char *bytes, int size);
 
 } // namespace outbox

@@ -139,19 +139,6 @@ from_base64(const char *chars, int size, unsigned char *bytes)
 }
 
 void
-to_hex(Bytes bytes, char *hex)
-{
-	static const char digits[] = "0123456789abcdef";
-
-	for (size_t i = 0; i < bytes.size; i++)
-	{
-		hex[2 * i] = digits[bytes.data[i] >> 4];
-		hex[2 * i + 1] = digits[bytes.data[i] & 15];
-	}
-	hex[2 * bytes.size] = '\0';
-}
-
-void
 wipe(void *memory, size_t size)
 {
 	OPENSSL_cleanse(memory, size);

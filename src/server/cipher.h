@@ -32,8 +32,6 @@ void draw_key(unsigned char *key);
 char *to_base64(Bytes bytes, int *size);
 // Returns the number of bytes, or -1. bytes has room for 3 for each 4 characters that were begun.
 int from_base64(const char *chars, int size, unsigned char *bytes);
-// 2 digits a byte, and a zero.
-void to_hex(Bytes bytes, char *hex);
 
 void wipe(void *memory, size_t size);
 

@@ -7,6 +7,7 @@
 
 #include "server/args.h"
 #include "server/boundary.h"
+#include "server/values.h"
 
 namespace outbox {
 
@@ -28,11 +29,7 @@ digest_of(core::KeyKind kind, const core::Part *parts, int count)
 Datum
 digest_datum(const Digest &digest)
 {
-	bytea *copy = static_cast<bytea *>(palloc(VARHDRSZ + sizeof(digest.bytes)));
-
-	SET_VARSIZE(copy, VARHDRSZ + sizeof(digest.bytes));
-	memcpy(VARDATA(copy), digest.bytes, sizeof(digest.bytes));
-	return PointerGetDatum(copy);
+	return bytea_datum(digest.bytes, sizeof(digest.bytes));
 }
 
 // Used by the index pending_key_sequence.

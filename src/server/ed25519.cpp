@@ -7,25 +7,18 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "server/ed25519.h"
+
+#include "server/key_file.h"
+#include "server/values.h"
 
 namespace outbox {
 
 namespace {
 
 constexpr int largest_key_file = 16 * 1024;
-
-// As for ssl_key_file: the owner is the server's user or root; others have no access, and the group of root's may read.
-bool
-is_private(const struct stat *status)
-{
-	if (status->st_uid == 0 && geteuid() != 0)
-		return (status->st_mode & (S_IWGRP | S_IXGRP | S_IRWXO)) == 0;
-	return (status->st_uid == geteuid() || status->st_uid == 0) && (status->st_mode & (S_IRWXG | S_IRWXO)) == 0;
-}
 
 void
 check_file(const char *path, int file)
@@ -37,7 +30,7 @@ check_file(const char *path, int file)
 	if (file < 0 || fstat(file, &status) != 0)
 		ereport(ERROR, (errcode_for_file_access(), errmsg("could not open the key file \"%s\": %m", path)));
 	is_regular = S_ISREG(status.st_mode) && status.st_size <= largest_key_file;
-	is_safe = is_private(&status);
+	is_safe = is_private(status);
 	if (is_regular && is_safe)
 		return;
 	close(file);
@@ -97,8 +90,7 @@ take_public(EVP_PKEY *key, PublicKey *taken)
 	if (EVP_PKEY_get_raw_public_key(key, taken->bytes, &size) != 1 || size != sizeof(taken->bytes) ||
 		EVP_Digest(taken->bytes, size, digest, nullptr, EVP_sha256(), nullptr) != 1)
 		return false;
-	for (int i = 0; i < 8; i++)
-		snprintf(taken->key_id + 2 * i, 3, "%02x", digest[i]);
+	to_hex(digest, sizeof(taken->key_id) / 2, taken->key_id);
 	return true;
 }
 

@@ -39,6 +39,40 @@ in_place(const core::Uuid &id)
 	return UUIDPGetDatum(reinterpret_cast<const pg_uuid_t *>(&id));
 }
 
+inline Datum
+bytea_datum(const void *bytes, Size size)
+{
+	bytea *copy = static_cast<bytea *>(palloc(VARHDRSZ + size));
+
+	SET_VARSIZE(copy, VARHDRSZ + size);
+	memcpy(VARDATA(copy), bytes, size);
+	return PointerGetDatum(copy);
+}
+
+// A text, a jsonb and so on, in another memory.
+template <typename Value>
+Value *
+copied_to(MemoryContext context, const Value *value)
+{
+	void *copy = MemoryContextAlloc(context, VARSIZE_ANY(value));
+
+	return static_cast<Value *>(memcpy(copy, value, VARSIZE_ANY(value)));
+}
+
+// 2 digits a byte, and a zero.
+inline void
+to_hex(const unsigned char *bytes, Size size, char *hex)
+{
+	static const char digits[] = "0123456789abcdef";
+
+	for (Size i = 0; i < size; i++)
+	{
+		hex[2 * i] = digits[bytes[i] >> 4];
+		hex[2 * i + 1] = digits[bytes[i] & 15];
+	}
+	hex[2 * size] = '\0';
+}
+
 inline int
 compare(const core::Uuid &a, const core::Uuid &b)
 {

@@ -7,6 +7,7 @@
 #include "seals/sorted.h"
 #include "server/args.h"
 #include "server/boundary.h"
+#include "server/digest.h"
 #include "server/settings.h"
 
 namespace outbox {
@@ -43,7 +44,7 @@ put_leaves(FunctionCallInfo fcinfo, const SealedLeaf *leaf, const Seal *seal)
 	while (next_sorted(&sort, &row))
 	{
 		Datum values[] = {CStringGetTextDatum(core::sealed_forms[leaf->table]->table), CStringGetTextDatum(leaf->name),
-						  from_uuid(row.id), Int32GetDatum(row.attempt_no), sealed_hash(row.leaf)};
+						  from_uuid(row.id), Int32GetDatum(row.attempt_no), digest_datum(row.leaf)};
 		bool nulls[] = {false, false, false, core::sealed_forms[leaf->table] != &core::attempt_form, false};
 
 		put_result(fcinfo, values, nulls);
@@ -59,12 +60,7 @@ OUTBOX_FUNCTION(outbox_prove)
 	MemoryContext caller = CurrentMemoryContext;
 	Jsonb *proof = nullptr;
 
-	reading_seals("prove()", [&](const Call *call) {
-		const Jsonb *made = proof_of(call, id);
-
-		proof = static_cast<Jsonb *>(MemoryContextAlloc(caller, VARSIZE(made)));
-		memcpy(static_cast<void *>(proof), made, VARSIZE(made));
-	});
+	reading_seals("prove()", [&](const Call *call) { proof = copied_to(caller, proof_of(call, id)); });
 	return JsonbPGetDatum(proof);
 }
 
