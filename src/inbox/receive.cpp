@@ -13,6 +13,7 @@
 #include "inbox/intake.h"
 #include "server/args.h"
 #include "server/boundary.h"
+#include "server/json_elements.h"
 #include "server/spi.h"
 #include "server/stop_point.h"
 
@@ -191,57 +192,71 @@ check_version(const Event *event)
 		check_at_least(event->version, 1, "schema_version");
 }
 
-text *
-element_text(const ArrayArg *array, int i, const char *name)
+void
+read_event_field(const char *name, JsonbValue *value, Event *event, bool *has_id)
 {
-	text *value = array->is_null(i) ? nullptr : DatumGetTextPP(array->items[i]);
+	auto is = [&](const char *candidate) { return strcmp(name, candidate) == 0; };
+	bool absent = value->type == jbvNull;
 
+	if (is("event_id"))
+	{
+		*has_id = !absent;
+		if (!absent)
+			event->id = uuid_in_field(name, value);
+	}
+	else if (is("source"))
+		event->source = absent ? nullptr : text_of(name, value);
+	else if (is("event_type"))
+		event->type = absent ? nullptr : text_of(name, value);
+	else if (is("payload"))
+		event->payload = absent ? 0 : JsonbPGetDatum(JsonbValueToJsonb(value));
+	else if (is("schema_version"))
+	{
+		event->has_version = !absent;
+		if (!absent)
+			event->version = int_of(name, value);
+	}
+	else
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("unknown key \"%s\" in events", shown(cstring_to_text(name))),
+						errhint("The keys of an event are event_id, source, event_type, payload and schema_version.")));
+}
+
+void
+check_present(const text *value, const char *name)
+{
 	if (value == nullptr || VARSIZE_ANY_EXHDR(value) == 0)
 		ereport(ERROR, (errcode(value == nullptr ? ERRCODE_NULL_VALUE_NOT_ALLOWED : ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("%s of event %d must not be %s", name, i + 1, value == nullptr ? "null" : "empty")));
-	return value;
+						errmsg("%s must not be %s", name, value == nullptr ? "null" : "empty")));
+}
+
+void
+read_event(JsonElements *elements, Event *event)
+{
+	bool has_id = false;
+	JsonbValue value;
+
+	while (next_field(elements, &value))
+		read_event_field(elements->name, &value, event, &has_id);
+	if (!has_id)
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("event_id must not be null")));
+	check_present(event->source, "source");
+	check_present(event->type, "event_type");
+	check_version(event);
 }
 
 Event *
-read_events(FunctionCallInfo fcinfo, int *count)
+read_events(Jsonb *array, int *count)
 {
-	ArrayArg ids = required_array(fcinfo, 1, "event_id");
-	ArrayArg sources = required_array(fcinfo, 2, "source");
-	ArrayArg types = required_array(fcinfo, 3, "event_type");
-	ArrayArg payloads = optional_array(fcinfo, 4, "payload");
-	ArrayArg versions = optional_array(fcinfo, 5, "schema_version");
-	Event *events = static_cast<Event *>(palloc0(sizeof(Event) * static_cast<Size>(Max(ids.count, 1))));
+	JsonElements elements;
+	Event *events;
 
-	check_batch(Max(ids.count, 1), "the number of events");
-	for (int i = 0; i < ids.count; i++)
-	{
-		Event *event = &events[i];
-
-		if (ids.is_null(i))
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("event_id of event %d must not be null", i + 1)));
-		event->id = to_uuid(ids.items[i]);
-		event->source = element_text(&sources, i, "source");
-		event->type = element_text(&types, i, "event_type");
-		event->payload = payloads.is_null(i) ? 0 : payloads.items[i];
-		event->has_version = !versions.is_null(i);
-		event->version = event->has_version ? DatumGetInt32(versions.items[i]) : 0;
-		check_version(event);
-	}
-	*count = ids.count;
+	*count = begin_elements(&elements, array, "events");
+	events = static_cast<Event *>(palloc0(sizeof(Event) * static_cast<Size>(Max(*count, 1))));
+	while (next_element(&elements))
+		read_event(&elements, &events[elements.number - 1]);
+	end_elements(&elements);
 	return events;
-}
-
-ArrayType *
-fresh_ids(const Event *events, int count)
-{
-	Datum *ids = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(Max(count, 1))));
-	int n = 0;
-
-	for (int i = 0; i < count; i++)
-		if (events[i].fresh)
-			ids[n++] = in_place(events[i].id);
-	return construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR);
 }
 
 } // namespace
@@ -265,18 +280,28 @@ OUTBOX_FUNCTION(outbox_inbox_receive)
 	PG_RETURN_BOOL(event.fresh);
 }
 
-OUTBOX_FUNCTION(outbox_inbox_receive_many)
+OUTBOX_FUNCTION(outbox_inbox_receive_batch)
 {
 	const text *consumer = consumer_argument(fcinfo, 0);
 	int count;
-	Event *events = read_events(fcinfo, &count);
+	Event *events = read_events(DatumGetJsonbP(required_datum(fcinfo, 1, "events")), &count);
 	Intake intake;
 
+	// Not a row type.
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	begin_intake(&intake, "inbox.receive_batch()", consumer, inserts);
 	if (count > 0)
 		receive_events(&intake, events, count);
 	end_intake(&intake);
-	PG_RETURN_ARRAYTYPE_P(fresh_ids(events, count));
+	for (int i = 0; i < count; i++)
+	{
+		Datum id = in_place(events[i].id);
+		bool isnull = false;
+
+		if (events[i].fresh)
+			put_result(fcinfo, &id, &isnull);
+	}
+	return static_cast<Datum>(0);
 }
 
 } // namespace outbox

@@ -7,67 +7,12 @@
 #include "core/times.h"
 #include "server/args.h"
 #include "server/boundary.h"
+#include "server/json_elements.h"
 #include "message/enqueueing.h"
 
 namespace outbox {
 
 namespace {
-
-// What is being read, for the error context.
-struct Place {
-	int element;
-	const char *name; // of the value, nullptr = none
-	char short_name[NAMEDATALEN];
-};
-
-void
-name_place(void *arg)
-{
-	const Place *place = static_cast<const Place *>(arg);
-
-	if (place->name != nullptr)
-		errcontext("%s of element %d of messages", shown(cstring_to_text(place->name)), place->element);
-	else
-		errcontext("element %d of messages", place->element);
-}
-
-[[noreturn]] void
-wrong_type(const char *name, const char *wanted)
-{
-	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must be %s", name, wanted)));
-}
-
-text *
-text_of(const char *name, const JsonbValue *value)
-{
-	if (value->type != jbvString)
-		wrong_type(name, "a JSON string");
-	return cstring_to_text_with_len(value->val.string.val, value->val.string.len);
-}
-
-char *
-string_of(const char *name, const JsonbValue *value)
-{
-	return text_to_cstring(text_of(name, value));
-}
-
-int
-int_of(const char *name, const JsonbValue *value)
-{
-	const char *digits;
-	char *end;
-	long number;
-
-	if (value->type != jbvNumeric)
-		wrong_type(name, "a JSON number");
-	digits = DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(value->val.numeric)));
-	errno = 0;
-	number = strtol(digits, &end, 10);
-	if (*end != '\0' || errno != 0 || number < PG_INT32_MIN || number > PG_INT32_MAX)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("%s must be an integer, not %s", name, shown(cstring_to_text(digits)))));
-	return static_cast<int>(number);
-}
 
 // Base64, as encode() writes it. The server refuses anything else (22023).
 bytea *
@@ -148,7 +93,7 @@ read_field(const char *name, JsonbValue *value, Message *message)
 	{
 		message->has_event_id = !absent;
 		if (!absent)
-			message->event_id = to_uuid(DirectFunctionCall1(uuid_in, CStringGetDatum(string_of(name, value))));
+			message->event_id = uuid_in_field(name, value);
 	}
 	else if (is("deliver_at"))
 	{
@@ -170,37 +115,16 @@ is_json_null(const Jsonb *json)
 	return JsonbExtractScalar(const_cast<JsonbContainer *>(&json->root), &value) && value.type == jbvNull;
 }
 
-// The names of the arguments are short, and there are some in each element.
 void
-set_name(Place *place, const JsonbValue *key)
+read_element(JsonElements *elements, Jsonb *no_headers, Message *message)
 {
-	Size length = static_cast<Size>(key->val.string.len);
-
-	if (length >= sizeof(place->short_name))
-	{
-		place->name = pnstrdup(key->val.string.val, length);
-		return;
-	}
-	memcpy(place->short_name, key->val.string.val, length);
-	place->short_name[length] = '\0';
-	place->name = place->short_name;
-}
-
-void
-read_element(JsonbContainer *object, Jsonb *no_headers, Place *place, Message *message)
-{
-	JsonbIterator *iterator = JsonbIteratorInit(object);
-	JsonbIteratorToken token;
 	JsonbValue value;
 
 	memset(message, 0, sizeof(*message));
 	message->headers = no_headers;
-	while ((token = JsonbIteratorNext(&iterator, &value, true)) != WJB_DONE)
-		if (token == WJB_KEY)
-			set_name(place, &value);
-		else if (token == WJB_VALUE)
-			read_field(place->name, &value, message);
-	place->name = nullptr;
+	message->element = elements->number;
+	while (next_field(elements, &value))
+		read_field(elements->name, &value, message);
 	if (message->event_type == nullptr)
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("event_type must not be null")));
 	if (message->payload_bytes != nullptr && message->payload != nullptr && is_json_null(message->payload))
@@ -211,34 +135,15 @@ read_element(JsonbContainer *object, Jsonb *no_headers, Place *place, Message *m
 Message *
 read_messages(Jsonb *array, int *count)
 {
-	JsonbIterator *iterator;
-	JsonbIteratorToken token;
-	JsonbValue value;
 	Jsonb *no_headers = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum("{}")));
-	Place place = {};
-	ErrorContextCallback context = {error_context_stack, name_place, &place};
+	JsonElements elements;
 	Message *messages;
 
-	if (!JB_ROOT_IS_ARRAY(array) || JB_ROOT_IS_SCALAR(array))
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("messages must be a JSON array of objects")));
-	check_batch(static_cast<int>(JB_ROOT_COUNT(array)), "the number of messages");
-	messages = static_cast<Message *>(palloc_extended(sizeof(Message) * Max(JB_ROOT_COUNT(array), 1), MCXT_ALLOC_HUGE));
-	error_context_stack = &context;
-	iterator = JsonbIteratorInit(&array->root);
-	while ((token = JsonbIteratorNext(&iterator, &value, true)) != WJB_DONE)
-	{
-		if (token != WJB_ELEM)
-			continue;
-		place.element++;
-		if (value.type != jbvBinary || !JsonContainerIsObject(value.val.binary.data))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("messages must be a JSON array of objects")));
-		read_element(value.val.binary.data, no_headers, &place, &messages[place.element - 1]);
-		messages[place.element - 1].element = place.element;
-		CHECK_FOR_INTERRUPTS();
-	}
-	error_context_stack = context.previous;
-	*count = place.element;
+	*count = begin_elements(&elements, array, "messages");
+	messages = static_cast<Message *>(palloc_extended(sizeof(Message) * Max(*count, 1), MCXT_ALLOC_HUGE));
+	while (next_element(&elements))
+		read_element(&elements, no_headers, &messages[elements.number - 1]);
+	end_elements(&elements);
 	return messages;
 }
 

@@ -64,6 +64,10 @@ SELECT t.try($$SELECT inbox.receive_batch('batch', '[{"event_id": "00000000-0000
 SELECT t.try($$SELECT inbox.receive_batch('batch', '[{"event_id": "00000000-0000-4000-8000-000000000004", "source": "s", "event_type": ""}]')$$);
 SELECT t.try($$SELECT inbox.receive_batch('batch', '[{"event_id": "00000000-0000-4000-8000-000000000004", "source": "s", "event_type": "t", "schema_version": 0}]')$$);
 SELECT t.try($$SELECT inbox.receive_batch('batch', '[{"event_id": "4", "source": "s", "event_type": "t"}]')$$);
+SELECT t.try($$SELECT inbox.receive_batch('batch', '[{"event_id": "00000000-0000-4000-8000-000000000004", "source": 5, "event_type": "t"}]')$$);
+SELECT t.try($$SELECT inbox.receive_batch('batch', '[{"event_id": "00000000-0000-4000-8000-000000000004", "source": "s", "event_type": "t", "schema_version": "2"}]')$$);
+SELECT t.try($$SELECT inbox.receive_batch('batch', '[{"event_id": null, "source": "s", "event_type": "t"}]')$$);
+SELECT count(*) FROM inbox.log WHERE consumer = 'batch';
 
 -- bad arguments
 SELECT t.try(format('SELECT inbox.receive(%s)', list)) FROM (VALUES
