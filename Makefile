@@ -7,6 +7,7 @@
 #   make history MINUTES=30 the history checker (test/history) for so long; SEED=... and
 #                           ROUNDS=1 repeat a round that failed
 #   make history-mutants    shows that it notices what breaks the extension
+#   make examples           the examples of the docs, and those in five languages
 #   make installcheck       regression and isolation tests on a running, installed server, without
 #                           those of the contracts and of the extensions beside it
 #   make relay              builds relay/outbox-relay; make install-relay installs it (PREFIX)
@@ -17,7 +18,7 @@
 PG_CONFIG ?= pg_config
 MODULE_big = outbox
 
-tests := check history history-mutants
+tests := check examples history history-mutants
 
 ifneq (,$(filter $(tests),$(MAKECMDGOALS)))
 
@@ -29,6 +30,8 @@ others := $(filter-out $(tests),$(MAKECMDGOALS))
 .NOTPARALLEL:
 check: $(others)
 	test/run
+examples: $(others)
+	test/run examples workers
 # What is given on the command line is in its environment.
 history: $(others)
 	OUTBOX_TIMEOUT=$$(($(or $(MINUTES),30) * 60 + 1800)) test/run history
