@@ -22,6 +22,7 @@
 #   cluster_prometheus                 has prometheus in PATH, which is not installed either
 #   cluster_postgres_exporter          and prometheus-postgres-exporter
 #   cluster_schemas                    fetches the schemas of Kubernetes' API, into OUTBOX_SCHEMAS, or says why not in OUTBOX_SCHEMAS_MISSING
+#   cluster_old_queues                 fetches graphile-worker and pg-boss, into OUTBOX_OLD_QUEUES, or says why not in OUTBOX_OLD_QUEUES_MISSING
 #   cluster_kafka                      fetches Apache Kafka, into OUTBOX_KAFKA, or says why not in OUTBOX_KAFKA_MISSING
 #   cluster_mirror                     prints the mirror of Debian
 #   cluster_sources TYPE SUITE         prints apt sources (deb, deb-src) of a suite of Debian
@@ -215,6 +216,32 @@ cluster_schemas() {
 	fi
 	OUTBOX_SCHEMAS=$(echo "$folder"/*.whl)
 	export OUTBOX_SCHEMAS
+}
+
+# From the npm registry, by npm, where there is one: graphile-worker and pg-boss, for the tests of examples/migrate. npm takes nothing but what
+# has the hash that test/migrate/package-lock.json says.
+cluster_old_queues() {
+	local source=$OUTBOX_ROOT/test/migrate folder new
+
+	if ! command -v node >/dev/null || ! command -v npm >/dev/null || [ "$(node -p 'parseInt(process.versions.node)')" -lt 20 ]; then
+		export OUTBOX_OLD_QUEUES_MISSING='node 20 or later and npm are not installed'
+		return
+	fi
+	folder=$(cluster_cache)/old-queues-$(cat "$source"/package*.json | sha256sum | cut -c 1-16)
+	if [ ! -d "$folder" ]; then
+		new=$(mktemp -d "$folder.XXXXXX")
+		cp "$source"/package*.json "$new"
+		cluster_say 'fetching graphile-worker and pg-boss from the npm registry'
+		if ! timeout 300 npm ci --prefix "$new" --ignore-scripts --no-audit --no-fund </dev/null >"$new/log" 2>&1; then
+			tail -n 3 "$new/log" >&2
+			export OUTBOX_OLD_QUEUES_MISSING='graphile-worker and pg-boss cannot be had from the npm registry'
+			rm -rf "$new"
+			return
+		fi
+		chmod 755 "$new"
+		mv -T "$new" "$folder" 2>/dev/null || rm -rf "$new"
+	fi
+	export OUTBOX_OLD_QUEUES=$folder/node_modules
 }
 
 # From Maven Central, by Debian's maven; for the relay's tests. What is not as relay/test/kafka/sha256 says is not
