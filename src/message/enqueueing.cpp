@@ -311,6 +311,9 @@ write_messages(Call *call, const Queue *queue, Message *messages, int count)
 
 	if (count == 0)
 		return;
+	// What is replayed was written by the sealer.
+	if (!messages[0].is_replay)
+		refuse_queue_of_seals(queue->name);
 	for (int i = 0; i < count; i++)
 		if (!messages[i].is_replay)
 			check_payload_kind(queue, &messages[i]);

@@ -215,6 +215,16 @@ hold_queue_if_there(Call *call, const text *name, Wait wait)
 }
 
 void
+refuse_queue_of_seals(const text *name)
+{
+	if (equal(name, cstring_to_text(queue_of_seals)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to enqueue into queue \"%s\"", shown(name)),
+				 errdetail("Its messages are seals, which outbox.seal() writes."), errhint("Use another queue.")));
+}
+
+void
 lock_dead_letter_queues()
 {
 	// No queue has this name.

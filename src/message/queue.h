@@ -18,6 +18,11 @@ namespace outbox {
 constexpr int fair_queue_bits = 20;
 constexpr int fair_key_bits = 43;
 
+// Whose messages are seals: only seal() writes into it (write_notice), so that what the relay carries away was sealed.
+constexpr char queue_of_seals[] = "outbox_seals";
+// 42501 if it is that one.
+void refuse_queue_of_seals(const text *name);
+
 struct Queue {
 	Queue *next;
 	text *name;

@@ -1,9 +1,8 @@
 // create_queue, alter_queue, drop_queue, pause, resume; and the trigger that lets a dump
 // restore the settings of queues that exist.
 //
-// Guarantees: changes act on the newest committed row, in every isolation level. A setting that this
-// version does not support is refused, never stored. drop_queue is refused, without waiting, if the
-// queue has pending rows or an open transaction has enqueued into it.
+// Guarantees: changes act on the newest committed row, in every isolation level. A setting that this version does not
+// support is refused. drop_queue is refused, without waiting, if rows are pending or an open transaction has enqueued.
 
 #include "server/args.h"
 #include "server/boundary.h"
@@ -233,6 +232,7 @@ check_dead_letter_queue(Call *call, const text *from, const text *to)
 {
 	ListCell *cell;
 
+	refuse_queue_of_seals(to);
 	if (equal(from, to))
 		refuse_dead_letter_queue("queue \"%s\" must not be its own dead_letter_queue", from,
 								 "Notices that die would be told again and again.");

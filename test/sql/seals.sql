@@ -160,6 +160,17 @@ SELECT event_type, payload = (SELECT e FROM outbox.export_seals(4, 4) e) AS is_s
 SELECT t.found_after($$UPDATE outbox.events SET detail = detail || '{"seal_no": "9"}' WHERE event = 'SEALED' AND detail ->> 'seal_no' = '2'$$);
 SELECT t.found_after($$DELETE FROM outbox.events WHERE event = 'SEALED' AND detail ->> 'seal_no' = '2'$$);
 
+-- Nobody else writes into that queue, in no way: its messages are seals. What died is replayed as it was.
+SELECT s, t.try(s) FROM (VALUES
+	($$SELECT outbox.enqueue('outbox.seal', '{}', 'outbox_seals')$$),
+	($$SELECT outbox.enqueue_batch('outbox_seals', '[{"event_type": "outbox.seal", "payload": {}}]')$$),
+	($$SELECT outbox.enqueue_and_claim('w', 'outbox.seal', '{}', 'outbox_seals')$$),
+	($$SELECT outbox.create_queue('telling', dead_letter_queue => 'outbox_seals')$$),
+	($$SELECT outbox.alter_queue('default', dead_letter_queue => 'outbox_seals')$$)) v(s);
+BEGIN;
+SELECT outbox.cancel(t.id('outbox.seal'), 'r');
+SELECT outbox.replay(t.id('outbox.seal')) IS NOT NULL AS replayed;
+ROLLBACK;
 -- Append-only.
 SELECT t.try('UPDATE outbox.seals SET messages = 0');
 SELECT t.try('DELETE FROM outbox.seals');
