@@ -104,7 +104,8 @@ def part_leaf(table, partition, rows, root):
 
 def seal_hash(seal):
     numbers = [number(seal[key], 8) for key in ("seal_no", "from_us", "to_us", *TABLES)]
-    return sha256(b"\2" + row("outbox seal 1", numbers + [seal["root"], seal["previous"]]))
+    key_id = None if seal["key_id"] is None else seal["key_id"].hex().encode()
+    return sha256(b"\2" + row("outbox seal 1", numbers + [seal["root"], seal["previous"], key_id]))
 
 
 # ---------------------------------------------------------------- JSON
@@ -178,15 +179,22 @@ def time_text(us):
 
 def elements(data):
     """The elements of an array, or None if the bytes are not one."""
-    found = []
-    count, data = int.from_bytes(data[:4], "big", signed=True), data[4:] if len(data) >= 4 else None
-    while count and data is not None and count > 0:
+    found, words = [], [int.from_bytes(data[at:at + 4], "big", signed=True) for at in range(0, min(len(data) - 3, 52), 4)]
+    dimensions = words[0] if words else -1
+    if not 0 <= dimensions <= 6 or len(words) < 1 + 2 * dimensions:
+        return None
+    data, count = data[4 + 8 * dimensions:], 1 if dimensions else 0
+    for length, first in zip(words[1:1 + 2 * dimensions:2], words[2:2 + 2 * dimensions:2]):
+        if length < 1 or first + length - 1 > 2**31 - 1:
+            return None
+        count *= length
+    while count > 0:
         size = int.from_bytes(data[:4], "big", signed=True)
         if len(data) < 4 or size < -1 or size > len(data) - 4:
             return None
         found.append(None if size < 0 else data[4:4 + size])
         data, count = data[4 + max(size, 0):], count - 1
-    return found if count == 0 and data == b"" else None
+    return found if data == b"" else None
 
 
 def is_value(kind, data):

@@ -692,9 +692,9 @@ COMMENT ON COLUMN outbox.seals.events IS 'number of events with an at in the win
 COMMENT ON COLUMN outbox.seals.root IS 'root of the tree of the parts';
 COMMENT ON COLUMN outbox.seals.parts IS 'the rows of each partition: table, partition, rows, and the root of their tree';
 COMMENT ON COLUMN outbox.seals.previous IS 'hash of the seal before; NULL for the first';
-COMMENT ON COLUMN outbox.seals.hash IS 'SHA-256 of seal_no, window, counts, root and previous: with it all that came before can be proved';
+COMMENT ON COLUMN outbox.seals.hash IS 'SHA-256 of seal_no, window, counts, root, previous and key_id: with it all that came before can be proved';
 COMMENT ON COLUMN outbox.seals.signature IS 'Ed25519 signature of hash by the key in outbox.seal_key_file; NULL if there was none';
-COMMENT ON COLUMN outbox.seals.key_id IS 'first 16 hex digits of SHA-256 of the public key';
+COMMENT ON COLUMN outbox.seals.key_id IS 'first 16 hex digits of SHA-256 of the public key; NULL if it is not signed';
 COMMENT ON CONSTRAINT seals_pkey ON outbox.seals IS 'no number twice';
 COMMENT ON INDEX outbox.seals_pkey IS 'no number twice';
 COMMENT ON CONSTRAINT seals_from_at_key ON outbox.seals IS 'no window twice';
@@ -1107,20 +1107,20 @@ CREATE FUNCTION outbox.seal() RETURNS SETOF outbox.seals
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_seal';
 COMMENT ON FUNCTION outbox.seal() IS
 $$Seals what was recorded since the last seal, up to the time at which every transaction that could have recorded something earlier has ended. Returns the seal, or no row if nothing can be closed yet: then call it again later. With outbox.seal_interval a background process does so.
-Errors: 55000 in a transaction that is not READ COMMITTED, while a restore or a subscription fills the tables, or if outbox.seal_key_file is set and holds no usable key; 42501, 58030 if the key file cannot be read or others may read it; 25006 read-only transaction. Locks: one sealer at a time, until the end of the transaction; partitions against DDL. Blocks no other function. Cost: reads the rows of the window by a BRIN index on their time, and partitions without one as a whole.$$;
+Errors: 55000 in a transaction that is not READ COMMITTED, while a restore or a subscription fills the tables, or if outbox.seal_key_file is set and there is no such file, or no usable key in it; 42501 if it may not be read, or others may read it; 58030 if it cannot be read; 25006 read-only transaction. Locks: one sealer at a time, until the end of the transaction; partitions against DDL. Blocks no other function. Cost: reads the rows of the window by a BRIN index on their time, and partitions without one as a whole.$$;
 
 CREATE FUNCTION outbox.verify_seals(from_seal bigint DEFAULT NULL, to_seal bigint DEFAULT NULL)
 RETURNS TABLE (seal_no bigint, ok boolean, problem text)
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_verify_seals';
 COMMENT ON FUNCTION outbox.verify_seals(bigint, bigint) IS
 $$Compares seals with the tables: whether the chain is whole, and rows were changed, added or removed since. One row for each seal that is as it was, and one for each problem.
-from_seal, to_seal: the range; NULL = from the first, to the last. Errors: 22023 from_seal below 1 or above to_seal; 55000 in a transaction that is not READ COMMITTED. What it finds, also a page that cannot be read, is a problem and no error. Locks: partitions against DDL. Works on a standby. Cost: reads each row of the range once; pg_stat_activity says how far it is.$$;
+from_seal, to_seal: the range; NULL = from the first, to the last. Errors: 22023 from_seal below 1 or above to_seal; 55000 in a transaction that is not READ COMMITTED. What it finds, also a page or a file of outbox.seal_key_file that cannot be read, is a problem and no error. Where that setting names a file, each seal must have a signature by a key in it, or one after it must. Locks: partitions against DDL. Works on a standby. Cost: reads each row of the range once; pg_stat_activity says how far it is.$$;
 
 CREATE FUNCTION outbox.prove(outbox_id uuid) RETURNS jsonb
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_prove';
 COMMENT ON FUNCTION outbox.prove(uuid) IS
 $$All that a third party needs to check a message and its attempts against the hash of one seal: their contents, their paths, and the seals. docs/seal-format.md describes it; outbox-verify checks it.
-outbox_id: the message. A row that is not sealed yet has seal_no null. Errors: 22004 NULL; 22023 no such message; XX001 what was sealed was changed; 55000 in a transaction that is not READ COMMITTED. Locks: partitions against DDL. Works on a standby. Cost: for each row, the rows of its window in its partition.$$;
+outbox_id: the message. A row that is not sealed yet has seal_no null. Errors: 22004 NULL; 22023 no such message; XX001 what was sealed was changed; 54000 the proof would be longer than a jsonb can be; 55000 in a transaction that is not READ COMMITTED. Locks: partitions against DDL. Works on a standby. Cost: for each row, the rows of its window in its partition.$$;
 
 CREATE FUNCTION outbox.export_seals(from_seal bigint DEFAULT NULL, to_seal bigint DEFAULT NULL) RETURNS SETOF jsonb
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_export_seals';

@@ -63,7 +63,7 @@ constexpr FormColumn part_columns[] = {
 constexpr FormColumn seal_columns[] = {
 	{"seal_no", ColumnType::bigint},  {"from_at", ColumnType::timestamptz}, {"to_at", ColumnType::timestamptz},
 	{"messages", ColumnType::bigint}, {"attempts", ColumnType::bigint},     {"events", ColumnType::bigint},
-	{"root", ColumnType::bytea},      {"previous", ColumnType::bytea},
+	{"root", ColumnType::bytea},      {"previous", ColumnType::bytea},      {"key_id", ColumnType::text},
 };
 
 // In the order of the enumeration.
@@ -195,8 +195,16 @@ Encoder::bigint(int64_t value) noexcept
 void
 Encoder::begin_array(int32_t elements, size_t size) noexcept
 {
-	begin_bytes(length_size + static_cast<size_t>(elements) * length_size + size);
-	number(static_cast<uint32_t>(elements), length_size);
+	const int dimensions = elements > 0;
+	const size_t header = length_size + static_cast<size_t>(2 * dimensions) * length_size;
+
+	begin_bytes(header + static_cast<size_t>(elements) * length_size + size);
+	number(static_cast<uint32_t>(dimensions), length_size);
+	if (dimensions > 0)
+	{
+		number(static_cast<uint32_t>(elements), length_size);
+		number(1, length_size);
+	}
 	elements_ = elements;
 }
 
@@ -235,6 +243,10 @@ seal_hash(Sha256 &sha, const SealedWindow &seal, Hash *hash) noexcept
 		row.null();
 	else
 		row.bytes(seal.previous->bytes, sizeof(seal.previous->bytes));
+	if (seal.key_id == nullptr)
+		row.null();
+	else
+		row.bytes(seal.key_id, strlen(seal.key_id));
 	return row.finish() && sha.stop(hash);
 }
 

@@ -71,7 +71,8 @@ public:
 	void smallint(int16_t value) noexcept;
 	void integer(int32_t value) noexcept;
 	void bigint(int64_t value) noexcept; // also timestamptz, as microseconds since 2000-01-01 00:00 UTC
-	// Then as many calls of the above as there are elements. size: of the elements that are not NULL, together.
+	// Of one dimension, from 1. Then as many calls of the above as there are elements. size: of the elements that are
+	// not NULL, together.
 	void begin_array(int32_t elements, size_t size) noexcept;
 
 	// False: not as many values as the form has columns.
@@ -109,6 +110,7 @@ struct SealedWindow {
 	int64_t events;
 	Hash root;
 	const Hash *previous; // nullptr: the first seal
+	const char *key_id;   // nullptr: not signed
 };
 
 [[nodiscard]] bool seal_hash(Sha256 &sha, const SealedWindow &seal, Hash *hash) noexcept;

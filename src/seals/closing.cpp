@@ -159,9 +159,31 @@ seal_leaves(Seal *seal)
 
 // ---- the seal
 
+// The hash covers the name of the key: again, if the file was changed between.
+void
+sign_seal(Seal *seal, const char *file)
+{
+	Signature signature;
+
+	do
+	{
+		strlcpy(seal->signature.key_id, public_keys_in(file).keys[0].key_id, sizeof(seal->signature.key_id));
+		seal->hash = computed_hash(seal);
+		signature = signed_by(file, seal->hash.bytes, sizeof(seal->hash.bytes));
+	} while (strcmp(signature.key_id, seal->signature.key_id) != 0);
+	seal->signature = signature;
+	seal->has_signature = true;
+}
+
 void
 complete_seal(Seal *seal, const Seal *last)
 {
+	const char *file = seal_key_file();
+
+	seal->is_signed = file[0] != '\0';
+	// A key that cannot be used is an error before all is read.
+	if (seal->is_signed)
+		public_keys_in(file);
 	seal->seal_no = last != nullptr ? last->seal_no + 1 : 1;
 	seal->from_at = last != nullptr ? last->to_at : DT_NOBEGIN;
 	seal_leaves(seal);
@@ -171,10 +193,10 @@ complete_seal(Seal *seal, const Seal *last)
 	seal->has_previous = last != nullptr;
 	if (last != nullptr)
 		seal->previous = last->hash;
-	seal->hash = computed_hash(seal);
-	seal->is_signed = seal_key_file()[0] != '\0';
 	if (seal->is_signed)
-		seal->signature = signed_by(seal_key_file(), seal->hash.bytes, sizeof(seal->hash.bytes));
+		sign_seal(seal, file);
+	else
+		seal->hash = computed_hash(seal);
 }
 
 void
@@ -261,8 +283,6 @@ close_window(Seal *seal)
 
 // ---- telling of it
 
-constexpr char queue_of_anchors[] = "outbox_seals";
-
 void
 record_seal(Call *call, const Seal *seal)
 {
@@ -279,7 +299,7 @@ record_seal(Call *call, const Seal *seal)
 void
 send_anchor(Call *call, const Seal *seal)
 {
-	const Queue *queue = hold_queue_if_there(call, cstring_to_text(queue_of_anchors), Wait::never);
+	const Queue *queue = hold_queue_if_there(call, cstring_to_text(queue_of_seals), Wait::never);
 	Message anchor = {};
 
 	if (queue == nullptr)

@@ -1,12 +1,12 @@
 // See leaves.h.
 //
-// Rows are fetched by a cursor: the planner finds the index on the time where there is one. Texts are converted from
-// the server's encoding. Where that is impossible (SQL_ASCII, a character that Unicode has not) their bytes stay as
-// they are, so that no row stops the seals.
+// Rows are fetched by SQL: the planner finds the index on the time where there is one. Texts are converted from
+// the server's encoding, so that no row stops the seals (server/encoding.h).
 
 #include "seals/leaves.h"
 
 #include "rows/call.h"
+#include "server/encoding.h"
 #include "server/settings.h"
 #include "server/spi.h"
 
@@ -14,7 +14,6 @@ namespace outbox {
 
 namespace {
 
-constexpr long rows_at_a_time = 1000;
 constexpr int most_sealed_columns = 18;
 
 // ---- which partitions
@@ -26,6 +25,18 @@ in_order_of_parts(const ListCell *a, const ListCell *b)
 	const SealedLeaf *other = static_cast<const SealedLeaf *>(lfirst(b));
 
 	return one->table != other->table ? one->table - other->table : compare_names(one->name, other->name);
+}
+
+// A name that cannot be taken for one with a schema stands alone.
+const char *
+part_name(Oid leaf)
+{
+	const char *name = get_rel_name(leaf);
+	Oid schema = get_rel_namespace(leaf);
+
+	if (name == nullptr || (schema == outbox_schema() && strpbrk(name, ".\"") == nullptr))
+		return name;
+	return quote_qualified_identifier(get_namespace_name(schema), name);
 }
 
 List *
@@ -40,7 +51,7 @@ add_leaves(List *leaves, int table)
 		SealedLeaf *leaf = static_cast<SealedLeaf *>(palloc(sizeof(SealedLeaf)));
 
 		LockRelationOid(partitions->oids[i], AccessShareLock);
-		*leaf = {table, partitions->oids[i], get_rel_name(partitions->oids[i])};
+		*leaf = {table, partitions->oids[i], part_name(partitions->oids[i])};
 		if (leaf->name != nullptr)
 			leaves = lappend(leaves, leaf);
 	}
@@ -62,36 +73,12 @@ expression(const core::FormColumn &column)
 			   : name;
 }
 
-// What no UTF-8 begins with marks it, so that no other text has this form.
-SealedValue
-without_utf8(const char *bytes, int size)
-{
-	char *marked = static_cast<char *>(palloc(static_cast<Size>(size) + 1));
-
-	marked[0] = '\xff';
-	memcpy(marked + 1, bytes, static_cast<Size>(size));
-	return {marked, size + 1};
-}
-
 SealedValue
 in_utf8(const text *value)
 {
-	const char *bytes = VARDATA_ANY(value);
-	int size = static_cast<int>(VARSIZE_ANY_EXHDR(value));
-	int encoding = GetDatabaseEncoding();
-	Oid proc =
-		encoding == PG_UTF8 || encoding == PG_SQL_ASCII ? InvalidOid : FindDefaultConversionProc(encoding, PG_UTF8);
-	int space = static_cast<int>(Min(static_cast<int64>(size) * MAX_CONVERSION_GROWTH + 1, PG_INT32_MAX));
-	unsigned char *converted;
+	Utf8 converted = to_utf8(VARDATA_ANY(value), static_cast<int>(VARSIZE_ANY_EXHDR(value)));
 
-	if (!OidIsValid(proc))
-		return {bytes, size};
-	converted = static_cast<unsigned char *>(MemoryContextAllocHuge(CurrentMemoryContext, static_cast<Size>(space)));
-	if (pg_do_encoding_conversion_buf(proc, encoding, PG_UTF8,
-									  reinterpret_cast<unsigned char *>(const_cast<char *>(bytes)), size, converted,
-									  space, true) < size)
-		return without_utf8(bytes, size);
-	return {converted, static_cast<int>(strlen(reinterpret_cast<char *>(converted)))};
+	return {converted.bytes, converted.size};
 }
 
 // The bytes of a number, big-endian.
@@ -137,7 +124,7 @@ sealed_value(core::ColumnType type, Datum value)
 	elog(ERROR, "unknown type of a sealed column");
 }
 
-// The number of elements, then each after its length.
+// The number of dimensions, the length and first index of each; then each element after its length.
 SealedValue
 elements_of(ArrayType *array, core::ColumnType type)
 {
@@ -153,7 +140,12 @@ elements_of(ArrayType *array, core::ColumnType type)
 	auto put = [&](const SealedValue &value) {
 		appendBinaryStringInfo(&bytes, static_cast<const char *>(value.data), value.size);
 	};
-	put(number(count, 4));
+	put(number(ARR_NDIM(array), 4));
+	for (int i = 0; i < ARR_NDIM(array); i++)
+	{
+		put(number(ARR_DIMS(array)[i], 4));
+		put(number(ARR_LBOUND(array)[i], 4));
+	}
 	for (int i = 0; i < count; i++)
 	{
 		SealedValue element = nulls[i] ? SealedValue{nullptr, -1} : sealed_value(type, items[i]);
@@ -203,6 +195,26 @@ row_of(const core::Form *form, HeapTuple tuple, TupleDesc desc, SealedValue *val
 	return row;
 }
 
+// In another schema the owner may not be allowed to name the partition, and so reads it through its parent, of which
+// the planner takes no other one.
+void
+append_from(StringInfo sql, const SealedLeaf *leaf)
+{
+	const char *table = core::sealed_forms[leaf->table]->table;
+	const char *bounds;
+
+	if (get_rel_namespace(leaf->oid) == outbox_schema())
+	{
+		appendStringInfo(sql, " FROM ONLY %s WHERE ", quote_qualified_identifier("outbox", get_rel_name(leaf->oid)));
+		return;
+	}
+	appendStringInfo(sql, " FROM %s WHERE tableoid = %u AND ", quote_qualified_identifier("outbox", table), leaf->oid);
+	bounds = ask("SELECT pg_get_partition_constraintdef(%u)", leaf->oid);
+	// A default partition that is alone has none.
+	if (bounds != nullptr)
+		appendStringInfo(sql, "(%s) AND ", bounds);
+}
+
 // The SELECT of all columns of the form.
 void
 begin_query(StringInfo sql, const SealedLeaf *leaf)
@@ -212,8 +224,7 @@ begin_query(StringInfo sql, const SealedLeaf *leaf)
 	initStringInfo(sql);
 	for (int i = 0; i < form->count; i++)
 		appendStringInfo(sql, "%s%s", i == 0 ? "SELECT " : ", ", expression(form->columns[i]));
-	appendStringInfo(sql, " FROM ONLY %s WHERE ",
-					 quote_qualified_identifier(get_namespace_name(get_rel_namespace(leaf->oid)), leaf->name));
+	append_from(sql, leaf);
 }
 
 } // namespace
@@ -231,9 +242,14 @@ pin_for_seals()
 {
 	int level = pin_search_path();
 
+	auto set = [](const char *setting, const char *value) {
+		set_config_option(setting, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	};
+
 	// A policy that hides rows is an error then.
 	for (const char *setting : {"enable_seqscan", "jit", "row_security"})
-		set_config_option(setting, "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+		set(setting, "off");
+	set("max_parallel_workers_per_gather", "0");
 	return level;
 }
 
@@ -275,7 +291,7 @@ scan_rows(const SealedLeaf *leaf, TimestampTz from, TimestampTz to, VisitRow vis
 
 	begin_query(&sql, leaf);
 	appendStringInfo(&sql, "%s >= $1 AND %s < $2", at, at);
-	each_tuple(sql.data, 2, types, bounds, rows_at_a_time, [&](HeapTuple tuple, TupleDesc desc) {
+	each_tuple(sql.data, 2, types, bounds, [&](HeapTuple tuple, TupleDesc desc) {
 		SealedValue values[most_sealed_columns];
 		SealedRow row = row_of(form, tuple, desc, values);
 
@@ -294,7 +310,7 @@ scan_message(const SealedLeaf *leaf, const core::Uuid &id, VisitValues visit, vo
 	begin_query(&sql, leaf);
 	appendStringInfo(&sql, "%s = $1 ORDER BY %s", form->columns[0].name,
 					 form == &core::attempt_form ? "attempt_no" : form->columns[0].name);
-	each_tuple(sql.data, 1, types, ids, rows_at_a_time, [&](HeapTuple tuple, TupleDesc desc) {
+	each_tuple(sql.data, 1, types, ids, [&](HeapTuple tuple, TupleDesc desc) {
 		SealedValue values[most_sealed_columns];
 		SealedRow row = row_of(form, tuple, desc, values);
 

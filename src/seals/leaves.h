@@ -11,11 +11,14 @@
 
 namespace outbox {
 
+// schema.name, both quoted, and the end.
+constexpr int longest_part_name = 4 * NAMEDATALEN + 4;
+
 // A partition, or what stands in its place.
 struct SealedLeaf {
 	int table; // of core::sealed_forms
 	Oid oid;
-	const char *name;
+	const char *name; // as seals have it; no two have the same
 };
 
 struct SealedRow {

@@ -153,12 +153,31 @@ struct Proving {
 	List *seals; // of Seal
 };
 
-void
-append_columns(StringInfo json, const core::Form *form, const SealedValue *values)
+// What a jsonb can hold, all of it together.
+constexpr int64 longest_proof = 0x0fffffff;
+
+[[noreturn]] void
+is_too_long(const SealedRow *row, const Seal *seal)
 {
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED), errmsg("message %s is too long for a proof", shown(row->id)),
+			 errdetail("Each byte takes two digits, and a proof has at most " INT64_FORMAT " bytes.", longest_proof),
+			 seal != nullptr
+				 ? errhint("outbox.seal_leaves(" INT64_FORMAT ") has the hash of each of its rows.", seal->seal_no)
+				 : 0));
+}
+
+void
+append_columns(Proving *proving, const SealedRow *row, const SealedValue *values, const Seal *seal)
+{
+	const core::Form *form = core::sealed_forms[proving->leaf->table];
+	StringInfo json = proving->json;
+
 	appendStringInfoString(json, ", \"columns\": [");
 	for (int i = 0; i < form->count; i++)
 	{
+		if (json->len + 2 * static_cast<int64>(Max(values[i].size, 0)) > longest_proof)
+			is_too_long(row, seal);
 		appendStringInfo(json, "%s[\"%s\", \"%s\", ", i > 0 ? ", " : "", form->columns[i].name,
 						 core::type_name(form->columns[i].type));
 		if (values[i].data == nullptr)
@@ -208,7 +227,7 @@ append_row(Proving *proving, const SealedRow *row, const SealedValue *values, Me
 
 	appendStringInfo(json, "%s{\"table\": \"%s\", \"partition\": ", proving->any ? ", " : "", form->table);
 	escape_json(json, leaf->name);
-	append_columns(json, form, values);
+	append_columns(proving, row, values, seal);
 	proving->any = true;
 	if (seal == nullptr)
 	{
@@ -239,7 +258,9 @@ prove_rows(const Call *call, Proving *proving, const core::Uuid &id)
 	foreach (cell, sealed_leaves())
 	{
 		auto visit = [&](const SealedRow *row, const SealedValue *values) {
+			SPI_connect();
 			append_row(proving, row, values, context);
+			SPI_finish();
 		};
 
 		proving->leaf = static_cast<const SealedLeaf *>(lfirst(cell));

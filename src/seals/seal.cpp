@@ -13,7 +13,6 @@ namespace {
 
 constexpr char all_columns[] =
 	"seal_no, from_at, to_at, messages, attempts, events, root, parts, previous, hash, signature, key_id";
-constexpr long seals_at_a_time = 100;
 
 // ---- reading
 
@@ -27,6 +26,17 @@ take_bytes(Seal *seal, Datum value, unsigned char *to, int size)
 		seal->has_form = false;
 	else
 		memcpy(to, VARDATA_ANY(bytes), static_cast<Size>(size));
+}
+
+void
+take_key_id(Seal *seal, const text *key_id)
+{
+	constexpr Size size = sizeof(seal->signature.key_id) - 1;
+
+	if (VARSIZE_ANY_EXHDR(key_id) != size)
+		seal->has_form = false;
+	else
+		memcpy(seal->signature.key_id, VARDATA_ANY(key_id), size);
 }
 
 int
@@ -130,8 +140,7 @@ template <typename Body>
 void
 each_found(const char *condition, int count, Oid *types, Datum *arguments, const Body &body)
 {
-	each_tuple(psprintf("SELECT %s FROM outbox.seals WHERE %s", all_columns, condition), count, types, arguments,
-			   seals_at_a_time, body);
+	each_tuple(psprintf("SELECT %s FROM outbox.seals WHERE %s", all_columns, condition), count, types, arguments, body);
 }
 
 bool
@@ -170,14 +179,12 @@ read_seal(HeapTuple tuple, TupleDesc desc, Seal *seal)
 	if (seal->has_previous)
 		take_bytes(seal, values[8], seal->previous.bytes, sizeof(seal->previous.bytes));
 	take_bytes(seal, values[9], seal->hash.bytes, sizeof(seal->hash.bytes));
-	seal->is_signed = !nulls[10];
-	if (!seal->is_signed)
-		return;
-	take_bytes(seal, values[10], seal->signature.bytes, sizeof(seal->signature.bytes));
-	if (nulls[11])
-		seal->has_form = false;
-	else
-		strlcpy(seal->signature.key_id, text_to_cstring(DatumGetTextPP(values[11])), sizeof(seal->signature.key_id));
+	seal->has_signature = !nulls[10];
+	if (seal->has_signature)
+		take_bytes(seal, values[10], seal->signature.bytes, sizeof(seal->signature.bytes));
+	seal->is_signed = !nulls[11];
+	if (seal->is_signed)
+		take_key_id(seal, DatumGetTextPP(values[11]));
 }
 
 const char *
@@ -203,7 +210,8 @@ seal_values(const Seal *seal, Datum *values, bool *nulls)
 	nulls[8] = !seal->has_previous;
 	values[8] = seal->has_previous ? digest_datum(seal->previous) : static_cast<Datum>(0);
 	values[9] = digest_datum(seal->hash);
-	nulls[10] = nulls[11] = !seal->is_signed;
+	nulls[10] = !seal->has_signature;
+	nulls[11] = !seal->is_signed;
 	values[10] = bytea_datum(seal->signature.bytes, sizeof(seal->signature.bytes));
 	values[11] = CStringGetTextDatum(seal->signature.key_id);
 }
@@ -250,9 +258,15 @@ count_parts(const Seal *seal, int64 *rows)
 core::Hash
 computed_hash(const Seal *seal)
 {
-	core::SealedWindow window = {
-		seal->seal_no, seal->from_at, seal->to_at, seal->rows[0],
-		seal->rows[1], seal->rows[2], seal->root,  seal->has_previous ? &seal->previous : nullptr};
+	core::SealedWindow window = {seal->seal_no,
+								 seal->from_at,
+								 seal->to_at,
+								 seal->rows[0],
+								 seal->rows[1],
+								 seal->rows[2],
+								 seal->root,
+								 seal->has_previous ? &seal->previous : nullptr,
+								 seal->is_signed ? seal->signature.key_id : nullptr};
 	core::Hash hash;
 
 	if (!core::seal_hash(*session_sha(), window, &hash))

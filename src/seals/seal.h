@@ -25,7 +25,8 @@ struct Seal {
 	bool has_previous;
 	core::Hash previous;
 	core::Hash hash;
-	bool is_signed;
+	bool is_signed; // key_id names the key, which the hash covers
+	bool has_signature;
 	Signature signature;
 	bool has_form; // of the hashes and of parts
 	SealPart *parts;

@@ -8,6 +8,7 @@ namespace outbox {
 
 namespace {
 
+constexpr int most_bytes = 512; // of a string
 constexpr int row_size = 8 + UUID_LEN + 4 + static_cast<int>(sizeof(core::Hash));
 
 void
@@ -59,10 +60,10 @@ sort_bytes(Tuplesortstate *state, const unsigned char *bytes, int size)
 {
 	union {
 		bytea header;
-		char space[VARHDRSZ + 256];
+		char space[VARHDRSZ + most_bytes];
 	} datum;
 
-	Assert(size <= 256);
+	Assert(size <= most_bytes);
 	SET_VARSIZE(&datum.header, VARHDRSZ + size);
 	memcpy(VARDATA(&datum.header), bytes, static_cast<Size>(size));
 	tuplesort_putdatum(state, PointerGetDatum(&datum.header), false);

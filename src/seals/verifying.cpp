@@ -12,6 +12,7 @@
 #include "server/boundary.h"
 #include "server/settings.h"
 #include "server/spi.h"
+#include "server/stop_point.h"
 
 namespace outbox {
 
@@ -41,12 +42,12 @@ struct Verification {
 	int64 finding_count;
 	int64 finding_space;
 	Tuplesortstate *wanted; // parts
-	bool has_key;
-	PublicKey key;
-	bool was_signed; // some seal before
-	List *retired;   // of Retired
-	int64 told_no;   // the last seal that an event tells of; 0 = none
-	int64 lost_no;   // the same, if nothing else is left of it; 0 = none
+	PublicKeys keys;        // none: signatures are not looked at
+	int64 unsigned_no;      // the first seal for which no signature stands, its own or a later one; 0 = none
+	bool goes_on;           // there are seals after the range
+	List *retired;          // of Retired
+	int64 told_no;          // the last seal that an event tells of; 0 = none
+	int64 lost_no;          // the same, if nothing else is left of it; 0 = none
 };
 
 // The partitions whose names end so were retired at that time.
@@ -108,57 +109,102 @@ check_contents(Verification *all, const Seal *seal)
 		find_fault(all, all->count, "the window ends before it begins");
 	if (!seal->has_form)
 	{
-		find_fault(all, all->count, "a hash, the signature or parts have not their form");
+		find_fault(all, all->count, "a hash, the signature, key_id or parts have not their form");
 		return;
 	}
+	if (seal->has_signature != seal->is_signed)
+		find_fault(all, all->count,
+				   seal->is_signed ? "the signature is missing" : "key_id of its signature is missing");
 	count_parts(seal, rows);
 	for (int table = 0; table < core::sealed_tables; table++)
 		if (rows[table] != seal->rows[table])
 			find_fault(all, all->count,
-					   psprintf("it counts " INT64_FORMAT " %s, its parts " INT64_FORMAT, seal->rows[table],
-								core::sealed_forms[table]->table, rows[table]));
+					   psprintf("its number of %s is " INT64_FORMAT ", that of its parts " INT64_FORMAT,
+								core::sealed_forms[table]->table, seal->rows[table], rows[table]));
 	if (!(root_of_parts(seal) == seal->root))
 		find_fault(all, all->count, "root is not that of parts");
 	if (!(computed_hash(seal) == seal->hash))
 		find_fault(all, all->count, "hash is not that of the seal");
 }
 
-// Of another key than that of the setting nothing can be said here.
+// ---- signatures
+
+// The setting tells what to expect. That the file cannot be read is said of the last seal.
+const char *
+read_public_keys(Verification *all)
+{
+	const char *file = seal_key_file();
+	ErrorData *error = nullptr;
+
+	if (file[0] != '\0')
+		error = in_subtransaction([&] { all->keys = public_keys_in(file); });
+	return error == nullptr ? nullptr : psprintf("no signature was checked: %s", error->message);
+}
+
+// nullptr: it is right.
+const char *
+problem_of_signature(const Verification *all, const Seal *seal)
+{
+	const PublicKey *key = find_key(&all->keys, seal->signature.key_id);
+
+	if (key == nullptr)
+		return psprintf("it is signed by the key %s, which the file of outbox.seal_key_file does not have",
+						seal->signature.key_id);
+	if (!is_signature_of(key, &seal->signature, seal->hash.bytes, sizeof(seal->hash.bytes)))
+		return "the signature is not that of its key";
+	return nullptr;
+}
+
 void
 check_signature(Verification *all, const Seal *seal)
 {
-	if (!all->has_key || !seal->has_form)
+	const char *problem = nullptr;
+
+	if (all->keys.count == 0 || !seal->has_form)
 		return;
-	if (seal->is_signed && strcmp(seal->signature.key_id, all->key.key_id) == 0 &&
-		!is_signature_of(&all->key, &seal->signature, seal->hash.bytes, sizeof(seal->hash.bytes)))
-		find_fault(all, all->count, "the signature is not that of its key");
-	if (!seal->is_signed && all->was_signed)
-		find_fault(all, all->count, "the signature is missing, though an earlier seal has one");
-	all->was_signed = all->was_signed || seal->is_signed;
+	if (seal->has_signature && seal->is_signed)
+		problem = problem_of_signature(all, seal);
+	if (problem != nullptr)
+		find_fault(all, all->count, problem);
+	if (seal->has_signature && seal->is_signed && problem == nullptr)
+		all->unsigned_no = 0;
+	else if (all->unsigned_no == 0)
+		all->unsigned_no = seal->seal_no;
+}
+
+// A signature covers all seals before it. Those after the last one nothing stands for.
+void
+check_last_signature(Verification *all)
+{
+	if (all->unsigned_no > 0 && !all->goes_on)
+		find_fault(all, all->count - 1,
+				   psprintf("from seal " INT64_FORMAT " on no signature stands for the seals, though "
+							"outbox.seal_key_file is set",
+							all->unsigned_no));
 }
 
 // ---- what the parts should have
 
 struct WantedPart {
 	int table;
-	char partition[NAMEDATALEN];
+	char partition[longest_part_name];
 	int64 window;
 	int64 rows;
 	core::Hash root;
 };
 
 // The table and partition come first, padded, then the window, so that bytes give the order.
-constexpr int wanted_size = 1 + NAMEDATALEN + 8 + 8 + static_cast<int>(sizeof(core::Hash));
+constexpr int wanted_size = 1 + longest_part_name + 8 + 8 + static_cast<int>(sizeof(core::Hash));
 
 void
 want_part(Verification *all, const SealPart *part)
 {
 	unsigned char bytes[wanted_size] = {};
 	uint64 window = pg_hton64(static_cast<uint64>(all->count));
-	unsigned char *rest = bytes + 1 + NAMEDATALEN;
+	unsigned char *rest = bytes + 1 + longest_part_name;
 
 	bytes[0] = static_cast<unsigned char>(part->table);
-	strlcpy(reinterpret_cast<char *>(bytes + 1), part->partition, NAMEDATALEN);
+	strlcpy(reinterpret_cast<char *>(bytes + 1), part->partition, longest_part_name);
 	memcpy(rest, &window, sizeof(window));
 	memcpy(rest + 8, &part->rows, sizeof(part->rows));
 	memcpy(rest + 16, part->root.bytes, sizeof(part->root.bytes));
@@ -169,13 +215,13 @@ bool
 next_wanted(Verification *all, WantedPart *part)
 {
 	unsigned char bytes[wanted_size];
-	const unsigned char *rest = bytes + 1 + NAMEDATALEN;
+	const unsigned char *rest = bytes + 1 + longest_part_name;
 	uint64 window;
 
 	if (!next_sorted_bytes(all->wanted, bytes, wanted_size))
 		return false;
 	part->table = bytes[0];
-	memcpy(part->partition, bytes + 1, NAMEDATALEN);
+	memcpy(part->partition, bytes + 1, longest_part_name);
 	memcpy(&window, rest, sizeof(window));
 	part->window = static_cast<int64>(pg_ntoh64(window));
 	memcpy(&part->rows, rest + 8, sizeof(part->rows));
@@ -242,16 +288,18 @@ bool
 is_retired(const Verification *all, const WantedPart *wanted)
 {
 	const char *table = core::sealed_forms[wanted->table]->table;
+	// Events name partitions without their schema.
+	const char *dot = strrchr(wanted->partition, '.');
+	const char *name = dot != nullptr ? dot + 1 : wanted->partition;
 	ListCell *cell;
 
-	if (strncmp(wanted->partition, table, strlen(table)) != 0)
+	if (strncmp(name, table, strlen(table)) != 0)
 		return false;
 	foreach (cell, all->retired)
 	{
 		const Retired *retired = static_cast<const Retired *>(lfirst(cell));
 
-		if (strcmp(wanted->partition + strlen(table), retired->suffix) == 0 &&
-			all->known[wanted->window].to_at <= retired->at)
+		if (strcmp(name + strlen(table), retired->suffix) == 0 && all->known[wanted->window].to_at <= retired->at)
 			return true;
 	}
 	return false;
@@ -275,6 +323,7 @@ read_chain(Verification *all, int64 from_no, int64 to_no)
 
 	SPI_connect();
 	read_audit_events(all);
+	all->goes_on = run("SELECT FROM outbox.seals WHERE seal_no > '" INT64_FORMAT "' LIMIT 1", to_no) > 0;
 	has_before = from_no > 1 && find_seal(from_no - 1, &before);
 	each_seal(from_no, to_no, [&](const Seal *seal) {
 		take_seal(all, seal, has_before ? &before : nullptr);
@@ -340,6 +389,12 @@ place(int table, const char *partition)
 	return psprintf("partition %s of %s", partition, core::sealed_forms[table]->table);
 }
 
+const char *
+shown_rows(int64 rows)
+{
+	return rows == 1 ? "1 row" : psprintf(INT64_FORMAT " rows", rows);
+}
+
 void
 missing_rows(Comparing *comparing)
 {
@@ -348,9 +403,9 @@ missing_rows(Comparing *comparing)
 	// Its root is in the seal, which goes on being proved.
 	if (is_retired(comparing->all, wanted))
 		return;
-	find_fault(
-		comparing->all, wanted->window,
-		psprintf("%s: all " INT64_FORMAT " rows are missing", place(wanted->table, wanted->partition), wanted->rows));
+	find_fault(comparing->all, wanted->window,
+			   psprintf(wanted->rows == 1 ? "%s: its row is missing" : "%s: all " INT64_FORMAT " rows are missing",
+						place(wanted->table, wanted->partition), wanted->rows));
 }
 
 void
@@ -360,11 +415,12 @@ compare_window(Comparing *comparing, const SealedLeaf *leaf, const WindowRows *f
 	const char *where = place(leaf->table, leaf->name);
 
 	if (!is_wanted_of(comparing, leaf) || wanted->window != found->window)
-		find_fault(comparing->all, found->window, psprintf("%s: " INT64_FORMAT " rows were added", where, found->rows));
+		find_fault(comparing->all, found->window,
+				   psprintf("%s: %s %s added", where, shown_rows(found->rows), found->rows == 1 ? "was" : "were"));
 	else if (wanted->rows != found->rows)
-		find_fault(
-			comparing->all, found->window,
-			psprintf("%s: it has " INT64_FORMAT " rows, sealed were " INT64_FORMAT, where, found->rows, wanted->rows));
+		find_fault(comparing->all, found->window,
+				   psprintf("%s: it has %s, and had " INT64_FORMAT " when it was sealed", where,
+							shown_rows(found->rows), wanted->rows));
 	else if (!(wanted->root == found->root))
 		find_fault(comparing->all, found->window, psprintf("%s: a row was changed", where));
 	if (is_wanted_of(comparing, leaf) && wanted->window == found->window)
@@ -391,6 +447,7 @@ report_rows(const Comparing *comparing, const SealedLeaf *leaf, int64 rows)
 {
 	pgstat_report_activity(STATE_RUNNING, psprintf("outbox.verify_seals: partition %s, %s, " INT64_FORMAT " rows read",
 												   leaf->name, comparing->progress, rows));
+	OUTBOX_STOP_POINT("verify_reports");
 }
 
 void
@@ -500,15 +557,19 @@ void
 verify(int64 from_no, int64 to_no, TellSeal tell, void *argument)
 {
 	Verification all = {};
+	const char *unchecked;
 
 	all.context = CurrentMemoryContext;
 	all.wanted = begin_byte_sort();
-	all.has_key = seal_key_file()[0] != '\0';
-	if (all.has_key)
-		all.key = public_key_in(seal_key_file());
+	unchecked = read_public_keys(&all);
 	read_chain(&all, from_no, to_no);
 	if (all.count > 0)
+	{
+		check_last_signature(&all);
+		if (unchecked != nullptr)
+			find_fault(&all, all.count - 1, unchecked);
 		verify_rows(&all);
+	}
 	tuplesort_end(all.wanted);
 	pgstat_report_activity(STATE_RUNNING, debug_query_string != nullptr ? debug_query_string : "");
 	tell_all(&all, tell, argument);

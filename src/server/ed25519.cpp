@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <openssl/crypto.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <unistd.h>
@@ -20,6 +21,19 @@ namespace {
 
 constexpr int largest_key_file = 16 * 1024;
 
+// With the errors that the functions of seals are documented to have.
+[[noreturn]] void
+cannot_open(const char *path)
+{
+	int code = errno == EACCES || errno == EPERM ? ERRCODE_INSUFFICIENT_PRIVILEGE
+			   : errno == EIO                    ? ERRCODE_IO_ERROR
+												 : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
+
+	ereport(ERROR, (errcode(code), errmsg("could not open the key file \"%s\": %m", path),
+					errhint("outbox.seal_key_file must name a file that the server's user can read. Make one with: "
+							"openssl genpkey -algorithm ed25519")));
+}
+
 void
 check_file(const char *path, int file)
 {
@@ -28,7 +42,7 @@ check_file(const char *path, int file)
 	bool is_safe;
 
 	if (file < 0 || fstat(file, &status) != 0)
-		ereport(ERROR, (errcode_for_file_access(), errmsg("could not open the key file \"%s\": %m", path)));
+		cannot_open(path);
 	is_regular = S_ISREG(status.st_mode) && status.st_size <= largest_key_file;
 	is_safe = is_private(status);
 	if (is_regular && is_safe)
@@ -48,41 +62,96 @@ no_passphrase(char *, int, int, void *)
 	return -1;
 }
 
-// nullptr: it holds no private key of this kind.
+using ReadKey = EVP_PKEY *(*)(BIO *bio);
+
 EVP_PKEY *
-read_pem(int file)
+read_private(BIO *bio)
+{
+	return PEM_read_bio_PrivateKey(bio, nullptr, no_passphrase, nullptr);
+}
+
+EVP_PKEY *
+read_public(BIO *bio)
+{
+	return PEM_read_bio_PUBKEY(bio, nullptr, no_passphrase, nullptr);
+}
+
+// What a file holds, and nothing of it is left in other memory.
+struct KeyFile {
+	EVP_PKEY *keys[most_public_keys]; // the private one first, if there is one
+	int count;
+};
+
+// False: a key is of another kind, or there are too many.
+bool
+take_pem_keys(BIO *bio, ReadKey read_key, int most, KeyFile *file)
+{
+	EVP_PKEY *key;
+
+	while (bio != nullptr && most-- > 0 && (key = read_key(bio)) != nullptr)
+	{
+		if (file->count == most_public_keys || EVP_PKEY_id(key) != EVP_PKEY_ED25519)
+		{
+			EVP_PKEY_free(key);
+			return false;
+		}
+		file->keys[file->count++] = key;
+	}
+	return true;
+}
+
+void
+free_keys(KeyFile *file)
+{
+	// It cleanses them.
+	for (int i = 0; i < file->count; i++)
+		EVP_PKEY_free(file->keys[i]);
+	file->count = 0;
+}
+
+// False: it does not hold one private key, and public ones.
+bool
+read_pem(int file, KeyFile *keys)
 {
 	char pem[largest_key_file];
 	ssize_t size = read(file, pem, sizeof(pem));
-	BIO *bio = size > 0 ? BIO_new_mem_buf(pem, static_cast<int>(size)) : nullptr;
-	EVP_PKEY *key = bio != nullptr ? PEM_read_bio_PrivateKey(bio, nullptr, no_passphrase, nullptr) : nullptr;
+	BIO *first = size > 0 ? BIO_new_mem_buf(pem, static_cast<int>(size)) : nullptr;
+	BIO *second = size > 0 ? BIO_new_mem_buf(pem, static_cast<int>(size)) : nullptr;
+	bool good = take_pem_keys(first, read_private, 1, keys) && keys->count == 1 &&
+				take_pem_keys(second, read_public, most_public_keys, keys);
 
-	BIO_free(bio);
+	BIO_free(first);
+	BIO_free(second);
 	OPENSSL_cleanse(pem, sizeof(pem));
-	if (key != nullptr && EVP_PKEY_id(key) == EVP_PKEY_ED25519)
-		return key;
-	EVP_PKEY_free(key);
-	return nullptr;
+	// Where the file ended.
+	ERR_clear_error();
+	if (!good)
+		free_keys(keys);
+	return good;
 }
 
-EVP_PKEY *
-open_key(const char *path)
+KeyFile
+open_keys(const char *path)
 {
 	int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	EVP_PKEY *key;
+	KeyFile keys = {};
+	bool good;
 
 	check_file(path, file);
-	key = read_pem(file);
+	good = read_pem(file, &keys);
 	close(file);
-	if (key == nullptr)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("\"%s\" holds no Ed25519 private key in PEM, or one with a passphrase", path),
-						errhint("Make one with: openssl genpkey -algorithm ed25519")));
-	return key;
+	if (!good)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("\"%s\" holds no Ed25519 private key in PEM, or one with a passphrase, or a public key of "
+						"another kind",
+						path),
+				 errhint("Make one with: openssl genpkey -algorithm ed25519")));
+	return keys;
 }
 
 bool
-take_public(EVP_PKEY *key, PublicKey *taken)
+take_public(const EVP_PKEY *key, PublicKey *taken)
 {
 	size_t size = sizeof(taken->bytes);
 	unsigned char digest[EVP_MAX_MD_SIZE];
@@ -118,30 +187,40 @@ openssl_failed()
 Signature
 signed_by(const char *file, const unsigned char *data, int size)
 {
-	EVP_PKEY *key = open_key(file);
+	KeyFile keys = open_keys(file);
 	Signature signature = {};
 	PublicKey taken = {};
-	bool good = take_public(key, &taken) && sign(key, data, size, &signature);
+	bool good = take_public(keys.keys[0], &taken) && sign(keys.keys[0], data, size, &signature);
 
-	// It cleanses the key.
-	EVP_PKEY_free(key);
+	free_keys(&keys);
 	if (!good)
 		openssl_failed();
 	strlcpy(signature.key_id, taken.key_id, sizeof(signature.key_id));
 	return signature;
 }
 
-PublicKey
-public_key_in(const char *file)
+PublicKeys
+public_keys_in(const char *file)
 {
-	EVP_PKEY *key = open_key(file);
-	PublicKey taken = {};
-	bool good = take_public(key, &taken);
+	KeyFile keys = open_keys(file);
+	PublicKeys taken = {};
+	bool good = true;
 
-	EVP_PKEY_free(key);
+	for (; good && taken.count < keys.count; taken.count++)
+		good = take_public(keys.keys[taken.count], &taken.keys[taken.count]);
+	free_keys(&keys);
 	if (!good)
 		openssl_failed();
 	return taken;
+}
+
+const PublicKey *
+find_key(const PublicKeys *keys, const char *key_id)
+{
+	for (int i = 0; i < keys->count; i++)
+		if (strcmp(keys->keys[i].key_id, key_id) == 0)
+			return &keys->keys[i];
+	return nullptr;
 }
 
 bool

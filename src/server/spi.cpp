@@ -62,6 +62,64 @@ ask(const char *format, ...)
 	return execute(sql) == 0 ? nullptr : SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 }
 
+// ---- rows
+
+namespace {
+
+struct Visitor {
+	DestReceiver receiver; // the first member
+	MemoryContext context;
+	VisitTuple visit;
+	void *argument;
+};
+
+bool
+receive_tuple(TupleTableSlot *slot, DestReceiver *receiver)
+{
+	Visitor *visitor = reinterpret_cast<Visitor *>(receiver);
+	MemoryContext previous = MemoryContextSwitchTo(visitor->context);
+	bool is_copy;
+
+	CHECK_FOR_INTERRUPTS();
+	visitor->visit(visitor->argument, ExecFetchSlotHeapTuple(slot, false, &is_copy), slot->tts_tupleDescriptor);
+	MemoryContextSwitchTo(previous);
+	MemoryContextReset(visitor->context);
+	return true;
+}
+
+void
+do_nothing(DestReceiver *)
+{
+}
+
+void
+begin_receiving(DestReceiver *, int, TupleDesc)
+{
+}
+
+} // namespace
+
+void
+scan_tuples(const char *sql, int count, const Oid *types, const Datum *arguments, VisitTuple visit, void *argument)
+{
+	Visitor visitor = {{receive_tuple, begin_receiving, do_nothing, do_nothing, DestTuplestore},
+					   AllocSetContextCreate(CurrentMemoryContext, "outbox rows", ALLOCSET_DEFAULT_SIZES),
+					   visit,
+					   argument};
+	MemoryContext caller = CurrentMemoryContext;
+	SPIExecuteOptions options = {};
+
+	options.params = makeParamList(count);
+	for (int i = 0; i < count; i++)
+		options.params->params[i] = {arguments[i], false, PARAM_FLAG_CONST, types[i]};
+	options.dest = &visitor.receiver;
+	if (SPI_execute_extended(sql, &options) != SPI_OK_SELECT)
+		elog(ERROR, "could not execute: %s", sql);
+	// SPI leaves its own behind.
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(visitor.context);
+}
+
 void
 add_guards(const char *leaf)
 {

@@ -13,32 +13,19 @@ uint64 run(const char *format, ...) pg_attribute_printf(1, 2);
 // The first column of the first row as text; nullptr: no row, or NULL.
 char *ask(const char *format, ...) pg_attribute_printf(1, 2);
 
-// Calls body(tuple, descriptor) for each row of a query with parameters, in memory that is emptied after each row. So
-// many are fetched at a time.
+// Calls body(tuple, descriptor) for each row of a query with parameters, as the executor comes to it, so that one row
+// is in memory at a time, and that is emptied after it. A body that runs SQL connects to SPI itself.
+using VisitTuple = void (*)(void *argument, HeapTuple tuple, TupleDesc desc);
+void scan_tuples(const char *sql, int count, const Oid *types, const Datum *arguments, VisitTuple visit,
+				 void *argument);
 template <typename Body>
 void
-each_tuple(const char *sql, int count, Oid *types, Datum *arguments, long at_a_time, const Body &body)
+each_tuple(const char *sql, int count, const Oid *types, const Datum *arguments, const Body &body)
 {
-	Portal portal = SPI_cursor_open_with_args(nullptr, sql, count, types, arguments, nullptr, false, 0);
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "outbox rows", ALLOCSET_DEFAULT_SIZES);
-
-	for (SPI_cursor_fetch(portal, true, at_a_time); SPI_processed > 0; SPI_cursor_fetch(portal, true, at_a_time))
-	{
-		SPITupleTable *fetched = SPI_tuptable;
-
-		for (uint64 i = 0; i < fetched->numvals; i++)
-		{
-			MemoryContext previous = MemoryContextSwitchTo(context);
-
-			CHECK_FOR_INTERRUPTS();
-			body(fetched->vals[i], fetched->tupdesc);
-			MemoryContextSwitchTo(previous);
-			MemoryContextReset(context);
-		}
-		SPI_freetuptable(fetched);
-	}
-	MemoryContextDelete(context);
-	SPI_cursor_close(portal);
+	scan_tuples(
+		sql, count, types, arguments,
+		[](void *argument, HeapTuple tuple, TupleDesc desc) { (*static_cast<const Body *>(argument))(tuple, desc); },
+		const_cast<Body *>(&body));
 }
 
 // Creates or replaces the append-only triggers that a leaf keeps when it is detached.

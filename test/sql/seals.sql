@@ -93,6 +93,9 @@ SELECT t.found_after($$UPDATE outbox.seals SET root = sha256('') WHERE seal_no =
 SELECT t.found_after($$UPDATE outbox.seals SET hash = sha256('') WHERE seal_no = 2$$);
 SELECT t.found_after($$UPDATE outbox.seals SET previous = sha256('') WHERE seal_no = 2$$);
 SELECT t.found_after($$UPDATE outbox.seals SET to_at = to_at + interval '1 us' WHERE seal_no = 3$$);
+SELECT t.found_after($$UPDATE outbox.seals SET key_id = '0123456789abcdef' WHERE seal_no = 2$$);
+SELECT t.found_after($$UPDATE outbox.seals SET key_id = 'short', signature = '\x00' WHERE seal_no = 2$$);
+SELECT t.found_after($$UPDATE outbox.seals SET signature = decode(repeat('00', 64), 'hex') WHERE seal_no = 2$$);
 SELECT t.found_after($$DELETE FROM outbox.seals WHERE seal_no = 2$$);
 SELECT t.found_after($$DELETE FROM outbox.seals WHERE seal_no = 1$$);
 SELECT t.found_after($$DELETE FROM outbox.seals WHERE seal_no = (SELECT max(seal_no) FROM outbox.seals)$$);
@@ -157,9 +160,6 @@ SELECT count(*) FROM outbox.pending WHERE queue = 'outbox_seals';
 SELECT outbox.create_queue('outbox_seals');
 SELECT seal_no FROM outbox.seal();
 SELECT event_type, payload = (SELECT e FROM outbox.export_seals(4, 4) e) AS is_seal, idempotency_key = encode(s.hash, 'hex') AS has_key FROM outbox.messages JOIN outbox.seals s ON seal_no = 4 WHERE queue = 'outbox_seals';
-SELECT t.found_after($$UPDATE outbox.events SET detail = detail || '{"seal_no": "9"}' WHERE event = 'SEALED' AND detail ->> 'seal_no' = '2'$$);
-SELECT t.found_after($$DELETE FROM outbox.events WHERE event = 'SEALED' AND detail ->> 'seal_no' = '2'$$);
-
 -- Nobody else writes into that queue, in no way: its messages are seals. What died is replayed as it was.
 SELECT s, t.try(s) FROM (VALUES
 	($$SELECT outbox.enqueue('outbox.seal', '{}', 'outbox_seals')$$),
@@ -171,6 +171,9 @@ BEGIN;
 SELECT outbox.cancel(t.id('outbox.seal'), 'r');
 SELECT outbox.replay(t.id('outbox.seal')) IS NOT NULL AS replayed;
 ROLLBACK;
+SELECT t.found_after($$UPDATE outbox.events SET detail = detail || '{"seal_no": "9"}' WHERE event = 'SEALED' AND detail ->> 'seal_no' = '2'$$);
+SELECT t.found_after($$DELETE FROM outbox.events WHERE event = 'SEALED' AND detail ->> 'seal_no' = '2'$$);
+
 -- Append-only.
 SELECT t.try('UPDATE outbox.seals SET messages = 0');
 SELECT t.try('DELETE FROM outbox.seals');
@@ -227,3 +230,30 @@ ALTER TABLE outbox.messages_default ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL S
 SELECT ok, problem FROM t.verified(1, 1);
 SELECT t.try('SELECT outbox.seal()');
 ROLLBACK;
+
+-- The bounds of arrays are sealed, too.
+SELECT outbox.cancel(t.id('latest'), 'r', force => true) IS NOT NULL AS cancelled;
+SELECT events > 0 AS has_event FROM outbox.seal();
+SELECT t.found_after($$UPDATE outbox.events SET outbox_ids = ('[0:0]=' || outbox_ids::text)::uuid[] WHERE event = 'MESSAGE_CANCELLED'$$);
+SELECT t.found_after($$UPDATE outbox.events SET outbox_ids = ('{' || outbox_ids::text || '}')::uuid[] WHERE event = 'MESSAGE_CANCELLED'$$);
+SELECT t.found_after($$UPDATE outbox.events SET outbox_ids = '{}' WHERE event = 'MESSAGE_CANCELLED'$$);
+
+-- A partition in a schema that the owner may not use: sealed, verified and proved under the name with the schema. No
+-- other partition has that name, whatever it is called.
+BEGIN;
+CREATE SCHEMA "else where";
+DO $$
+BEGIN
+	EXECUTE (SELECT format('ALTER TABLE outbox.%I SET SCHEMA "else where"', relname) FROM pg_class c JOIN outbox.messages m ON m.tableoid = c.oid WHERE event_type = 'latest');
+	EXECUTE (SELECT format('ALTER TABLE outbox.%I RENAME TO "attempts.""p"', relname) FROM pg_class c JOIN outbox.attempts a ON a.tableoid = c.oid WHERE outbox_id = t.id('latest'));
+END
+$$;
+SELECT created FROM outbox.enqueue('there', '1');
+SELECT outbox.cancel(t.id('there'), 'r') IS NOT NULL AS cancelled;
+SELECT messages, attempts, t.masked(p ->> 'partition') AS partition FROM outbox.seal(), jsonb_array_elements(parts) p ORDER BY parts::text, p ->> 'table', 3;
+SELECT ok, problem FROM outbox.verify_seals((SELECT max(seal_no) FROM outbox.seals));
+SELECT r ->> 'table' AS "table", t.masked(r ->> 'partition') AS partition, r ? 'path' AS sealed FROM outbox.prove(t.id('there')) p, jsonb_array_elements(p -> 'rows') r;
+SELECT DISTINCT "table", t.masked(partition) AS partition FROM outbox.seal_leaves((SELECT max(seal_no) FROM outbox.seals));
+SELECT t.found_after($$UPDATE outbox.messages SET payload = '2' WHERE event_type = 'there'$$) ~ 'partition "else where".messages_\S+ of messages: a row was changed' AS found;
+ROLLBACK;
+SELECT count(*) FILTER (WHERE NOT ok) AS bad FROM outbox.verify_seals();

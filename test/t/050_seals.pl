@@ -20,6 +20,13 @@ sub good
 	return $of->safe_psql($database // 'postgres', q{SELECT coalesce(string_agg(seal_no || ': ' || problem, '; ') FILTER (WHERE NOT ok), 'good') FROM outbox.verify_seals()});
 }
 
+sub problems
+{
+	my ($of) = @_;
+
+	return $of->safe_psql('postgres', q{SELECT string_agg(seal_no || ': ' || problem, E'\n') FROM outbox.verify_seals() WHERE NOT ok});
+}
+
 sub seals
 {
 	my ($of) = @_;
@@ -97,16 +104,59 @@ foreach ([ 'is no key' => "no key\n", '55000' ], [ 'is of another kind' => undef
 	is(sqlstate($node, 'SELECT outbox.seal()'), $state, "a file that $what");
 }
 configure($node, 'outbox.seal_key_file' => '/nowhere/key');
-is(sqlstate($node, 'SELECT outbox.seal()'), '58P01', 'a file that is not there');
+is(sqlstate($node, 'SELECT outbox.seal()'), '55000', 'a file that is not there');
+like(($node->psql('postgres', 'SELECT outbox.seal()'))[2], qr/HINT:  outbox.seal_key_file must name a file/, '... with a hint');
+# What can be verified without the key is verified.
+like(problems($node), qr/\A\d+: no signature was checked: could not open the key file "\/nowhere\/key": No such file or directory\z/, '... is a problem that verify_seals tells of');
+configure($node, 'outbox.seal_key_file' => $node->basedir . '/other.key');
+like(problems($node), qr/\A\d+: no signature was checked: ".*" holds no Ed25519 private key/, '... and so is one without a key');
+chmod 0644, $key or die;
 configure($node, 'outbox.seal_key_file' => $key);
+like(problems($node), qr/\A\d+: no signature was checked: .* may be read or written by others/, '... or that others may read');
+chmod 0600, $key or die;
 is(sqlstate($node, 'SELECT outbox.seal()'), '00000', 'the right one again');
+is(good($node), 'good', '... with which all is well');
 unlike(slurp_file($node->logfile), qr/\Q$secret\E/, 'the log does not have the key');
-# What a superuser signs with another key, or not at all.
-my $untouched = 'ALTER TABLE outbox.seals DISABLE TRIGGER USER';
-like($node->safe_psql('postgres', qq{BEGIN; $untouched; UPDATE outbox.seals SET signature = decode(repeat('00', 64), 'hex') WHERE seal_no = (SELECT max(seal_no) FROM outbox.seals);
-	SELECT problem FROM outbox.verify_seals() WHERE NOT ok; ROLLBACK}), qr/^the signature is not that of its key$/m, 'a wrong signature is found');
-like($node->safe_psql('postgres', qq{BEGIN; $untouched; UPDATE outbox.seals SET signature = NULL, key_id = NULL WHERE seal_no = (SELECT max(seal_no) FROM outbox.seals);
-	SELECT problem FROM outbox.verify_seals() WHERE NOT ok; ROLLBACK}), qr/^the signature is missing/m, 'and one that is missing');
+
+# What a superuser signs with another key, or not at all: a pattern for each seal that is changed, or all that is found.
+configure($node, 'outbox.seal_interval' => undef);
+$node->safe_psql('postgres', 'SELECT outbox.seal() FROM generate_series(1, 3)');
+my ($first, $last) = split /\|/, $node->safe_psql('postgres', 'SELECT min(seal_no), max(seal_no) FROM outbox.seals WHERE signature IS NOT NULL');
+my $unsigned_tail = qr/^$last: from seal \d+ on no signature stands for the seals, though outbox.seal_key_file is set$/m;
+foreach (
+	[ "signature = decode(repeat('00', 64), 'hex') WHERE seal_no = $last", [ qr/^$last: the signature is not that of its key$/m, $unsigned_tail ], 'a wrong signature' ],
+	[ "signature = NULL WHERE seal_no = $last", [ qr/^$last: the signature is missing$/m, $unsigned_tail ], 'one that is missing' ],
+	[ "signature = NULL, key_id = NULL WHERE seal_no = $last", [ qr/^$last: hash is not that of the seal$/m, $unsigned_tail ], 'one that is missing with its key' ],
+	[ "key_id = NULL WHERE seal_no = $last", [ qr/^$last: key_id of its signature is missing$/m, qr/^$last: hash is not that of the seal$/m ], 'a key that is not named' ],
+	[ "key_id = '0123456789abcdef' WHERE seal_no = $last", [ qr/^$last: hash is not that of the seal$/m, qr/^$last: it is signed by the key 0123456789abcdef, which the file of outbox.seal_key_file does not have$/m ], 'another key' ],
+	[ "key_id = key_id || '0' WHERE seal_no = $first", [ qr/^$first: a hash, the signature, key_id or parts have not their form$/m ], 'a key_id that is too long' ],
+	[ 'signature = NULL, key_id = NULL WHERE signature IS NOT NULL', [ (map { qr/^$_: hash is not that of the seal$/m } $first .. $last), qr/^$last: from seal 1 on no signature stands/m ], 'all signatures gone' ])
+{
+	my ($change, $patterns, $what) = @$_;
+	my $found = $node->safe_psql('postgres', qq{BEGIN; ALTER TABLE outbox.seals DISABLE TRIGGER USER; UPDATE outbox.seals SET $change;
+		SELECT seal_no || ': ' || problem FROM outbox.verify_seals() WHERE NOT ok; ROLLBACK});
+
+	is_deeply([ grep { $found !~ $_ } @$patterns ], [], "$what is found") or diag($found);
+}
+
+# Another key: the file keeps the public half of the former one.
+my $former = slurp_file($node->basedir . '/public.pem');
+system_or_bail('openssl', 'genpkey', '-algorithm', 'ed25519', '-out', "$key.new");
+chmod 0600, "$key.new" or die;
+configure($node, 'outbox.seal_key_file' => "$key.new");
+$node->safe_psql('postgres', 'SELECT outbox.seal() FROM generate_series(1, 2)');
+like(problems($node), qr/^$last: it is signed by the key [0-9a-f]{16}, which the file of outbox.seal_key_file does not have$/m, 'the former key is not known');
+unlike(problems($node), qr/no signature stands/, '... and the last seals are signed');
+append_to_file("$key.new", $former);
+is(good($node), 'good', '... until its public half is in the file');
+configure($node, 'outbox.seal_key_file' => undef);
+$node->safe_psql('postgres', 'SELECT outbox.seal() FROM generate_series(1, 2)');
+configure($node, 'outbox.seal_key_file' => "$key.new");
+like(problems($node), qr/\A\d+: from seal \d+ on no signature stands for the seals, though outbox.seal_key_file is set\z/, 'seals without a signature at the end are told of');
+is($node->safe_psql('postgres', "SELECT count(*) FROM outbox.verify_seals(1, $last) WHERE NOT ok"), '0', '... not in a range before it');
+$node->safe_psql('postgres', 'SELECT outbox.seal() FROM generate_series(1, 2)');
+is(good($node), 'good', '... and covered by the next signature');
+configure($node, 'outbox.seal_interval' => '1 s');
 
 # ---------------------------------------------------------------- open writers
 

@@ -3,7 +3,7 @@
 # Proves: both accept what a database of each kind of encoding gives (UTF8, LATIN1, EUC_JP, SQL_ASCII), whatever the
 # messages contain, also a character that has no UTF-8 form; in the same values as the tables have; signed or
 # not. Both refuse what was changed in the file, and seals that were rewritten in the database; what
-# was changed in a table is told by comparing the leaves.
+# was changed in a table is told by comparing the leaves. A message that is too long for a proof is sealed, and prove() says that it is too long. What is sealed is not in memory all at once.
 use strict;
 use warnings;
 
@@ -212,6 +212,28 @@ $node->safe_psql('utf8', q{
 $chain = exported('utf8', 'rewritten');
 is(answers('chain', $chain), '0 0', 'a rewritten chain agrees with itself');
 is(answers('chain', $chain, '--hash', $hash), '1 1', '... and not with the printed hash');
+
+# ---------------------------------------------------------------- long messages
+
+# 90 MB, six times that as text, and twice that again in a proof: more than a string of the server may have.
+$node->safe_psql('postgres', 'CREATE DATABASE long');
+$node->safe_psql('long', q{CREATE EXTENSION outbox});
+$node->safe_psql('long', q{SELECT outbox.enqueue('huge', to_jsonb(repeat(E'\x01', 90000000)))});
+is($node->safe_psql('long', 'SELECT messages FROM outbox.seal()'), '1', 'a huge message is sealed');
+like(($node->psql('long', qq{\\set VERBOSITY verbose\nSELECT outbox.prove(outbox_id) FROM outbox.messages WHERE event_type = 'huge'}))[2],
+	qr/ERROR:  54000: message \S+ is too long for a proof\n.*HINT:  outbox.seal_leaves\(1\) has the hash/s, '... and too long for a proof');
+
+$node->safe_psql('postgres', q{SELECT count(*) FROM generate_series(1, 200), outbox.enqueue('long', to_jsonb(repeat('x', 2000000)))});
+{
+	my $session = session($node);
+	my $pid = $session->query_safe('SELECT pg_backend_pid()');
+	my $peak = sub { slurp_file("/proc/$pid/status") =~ /^VmHWM:\s+(\d+) kB/m ? $1 : die };
+
+	$session->query_safe(q{SELECT count(*) FROM outbox.seal()});
+	$session->query_safe(q{SELECT count(*) FROM outbox.verify_seals()});
+	cmp_ok($peak->(), '<', 200_000, 'of 400 MB that are sealed and verified a small part is in memory');
+	$session->quit;
+}
 
 # ---------------------------------------------------------------- signatures
 

@@ -2,7 +2,7 @@
 #
 # Proves: a writer that is stopped between its id and its record delays the seal or records after it, never in a window
 # that is closed; two sealers make two seals or one; a sealer that is killed between its floor and its seal leaves
-# neither a gap nor a record that no seal has.
+# neither a gap nor a record that no seal has; a verification says how far it is.
 #
 # Needs a library made with STOP_POINTS=1.
 use strict;
@@ -46,6 +46,13 @@ foreach my $point ('seal_after_floor', 'seal_after_mark', 'seal_before_rows', 's
 	isnt($other->query_safe("${number}'$point'"), 'none', "what comes while a sealer stands at $point is sealed");
 	is($other->query_safe($good), 'good', '... in a window that was open');
 }
+# How far a verification is.
+arm($node, 'verify_reports', $sealer_pid);
+start_query($sealer, $good);
+stands_at($node, 'verify_reports', $sealer_pid);
+like($other->query_safe("SELECT query FROM pg_stat_activity WHERE pid = $sealer_pid"), qr/^outbox\.verify_seals: partition \w+, 1 of \d+, 0 rows read$/, 'pg_stat_activity says how far a verification is');
+release($node, 'verify_reports');
+like(result_of($sealer), qr/^good$/m, '... which goes on');
 # Two sealers.
 arm($node, 'seal_before_store', $sealer_pid);
 start_query($sealer, $seal);

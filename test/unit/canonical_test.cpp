@@ -72,7 +72,7 @@ TEST(Canonical, ArraysHaveTheirElementsAsValues)
 	};
 
 	EXPECT_EQ(written(two, numbers),
-			  begins + "\0\0\0\20\0\0\0\2\0\0\0\4\0\0\0\7\xff\xff\xff\xff"s + "\0\0\0\4\0\0\0\0"s);
+			  begins + "\0\0\0\30\0\0\0\1\0\0\0\2\0\0\0\1\0\0\0\4\0\0\0\7\xff\xff\xff\xff"s + "\0\0\0\4\0\0\0\0"s);
 }
 
 TEST(Canonical, EveryLengthAroundTheBuffer)
@@ -148,17 +148,20 @@ TEST(Canonical, PartsAndSealsAreRowsBehindAPrefix)
 	ASSERT_TRUE(part_hash(sha, {"messages", "messages_default", 12, root}, &got));
 	EXPECT_EQ(got, hash_of("\0"s + part));
 
-	const auto seal = [&](const Hash *previous) {
+	const auto seal = [&](const Hash *previous, const char *key_id) {
 		return written(seal_form, [&](Encoder &row) {
 			row.bigint(1), row.bigint(INT64_MIN), row.bigint(5), row.bigint(1), row.bigint(2), row.bigint(3);
 			row.bytes(root.bytes, 32);
 			previous == nullptr ? row.null() : row.bytes(previous->bytes, 32);
+			key_id == nullptr ? row.null() : row.bytes(key_id, 16);
 		});
 	};
-	ASSERT_TRUE(seal_hash(sha, {1, INT64_MIN, 5, 1, 2, 3, root, nullptr}, &got));
-	EXPECT_EQ(got, hash_of("\2"s + seal(nullptr)));
-	ASSERT_TRUE(seal_hash(sha, {1, INT64_MIN, 5, 1, 2, 3, root, &root}, &got));
-	EXPECT_EQ(got, hash_of("\2"s + seal(&root)));
+	for (const Hash *previous : {static_cast<const Hash *>(nullptr), &root})
+		for (const char *key_id : {static_cast<const char *>(nullptr), "0123456789abcdef"})
+		{
+			ASSERT_TRUE(seal_hash(sha, {1, INT64_MIN, 5, 1, 2, 3, root, previous, key_id}, &got));
+			EXPECT_EQ(got, hash_of("\2"s + seal(previous, key_id)));
+		}
 }
 
 // Reads a form back: what can be read in one way only is that of one row.

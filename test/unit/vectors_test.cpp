@@ -131,7 +131,7 @@ TEST(Vectors, Rows)
 				  (std::vector<std::string>{"hash", lines[at][1], to_hex(hash_behind(from_hex(lines[at][1]), row))}));
 		rows++;
 	}
-	EXPECT_EQ(rows, 9);
+	EXPECT_EQ(rows, 10);
 }
 
 } // namespace

@@ -117,7 +117,7 @@ class Signer:
             out.write(digest)
         signature = subprocess.run(["openssl", "pkeyutl", "-sign", "-rawin", "-inkey", self.key, "-in", file],
                                    check=True, capture_output=True).stdout
-        return self.key_id, signature
+        return signature
 
 
 # ---------------------------------------------------------------- vectors
@@ -147,7 +147,7 @@ def check_vectors():
         form = [form for form in verify.FORMS.values() if form[0] == tag[len("tag "):]]
         if form and [tuple(line.split()[1:3]) for line in rest[:-2]] != form[0][1]:
             wrong.append(name + ": columns")
-    ok(not wrong and len(rows) == 9, "verify.py agrees with the vectors of docs/seal-format.md", wrong)
+    ok(not wrong and len(rows) == 10, "verify.py agrees with the vectors of docs/seal-format.md", wrong)
     printed = subprocess.run([sys.executable, os.path.join(HERE, "histories.py"), "--vectors"], capture_output=True, text=True, check=True)
     ok(read_vectors() == [block.splitlines() for block in printed.stdout.strip().strip("`").strip().split("\n\n")],
        "... which are those of histories.py")
@@ -166,7 +166,7 @@ def check_signatures(signer):
     raw = verify.read_key(signer.pem)
     for i in range(20):
         digest = histories.h(b"%d" % i)
-        _, signature = signer(digest)
+        signature = signer(digest)
         good.append(verify.is_signed(raw, digest, signature))
         at = i * 3
         bad.append(verify.is_signed(raw, digest, signature[:at] + bytes([signature[at] ^ 1 << i % 8]) + signature[at + 1:]))
@@ -440,20 +440,28 @@ def check_attacks(both):
 
 
 def check_keys(both, signer, other):
-    history = next(one for one in (histories.History("keys %d" % i, signer) for i in range(1000))
-                   if all(row["window"] for row in one.proven) and len(one.windows) >= 3)
+    seed, history = next((seed, one) for seed, one in (("keys %d" % i, histories.History("keys %d" % i, signer)) for i in range(1000))
+                         if all(row["window"] for row in one.proven) and len(one.windows) >= 3)
     proof, seals = history.proof(), history.chain()
 
-    def unsigned(seals, numbers):
-        return [dict(seal, signature=None, key_id=None) if i in numbers else seal for i, seal in enumerate(seals)]
+    def stripped(seals, numbers, names=("signature", "key_id")):
+        return [dict(seal, **dict.fromkeys(names)) if i in numbers else seal for i, seal in enumerate(seals)]
+
+    def signed_but(*numbers):
+        return lines(histories.History(seed, signer, numbers).chain())
 
     both.expect([0], Case("proof", proof, keys=[signer.pem]), "the key")
     both.expect([0], Case("proof", proof, keys=[other.pem, signer.pem]), "one of two keys")
     both.expect([1], Case("proof", proof, keys=[other.pem]), "another key")
-    both.expect([1], Case("proof", dict(proof, seals=unsigned(proof["seals"], range(9))), keys=[signer.pem]), "signatures taken away")
+    both.expect([1], Case("proof", dict(proof, seals=stripped(proof["seals"], range(9))), keys=[signer.pem]), "signatures taken away")
     both.expect([0], Case("chain", lines(seals), keys=[signer.pem]), "a signed chain")
-    both.expect([0], Case("chain", lines(unsigned(seals, [0])), keys=[signer.pem]), "signed since the second seal")
-    both.expect([1], Case("chain", lines(unsigned(seals, [len(seals) - 1])), keys=[signer.pem]), "the last seal is not signed")
+    both.expect([0], Case("chain", signed_but(0), keys=[signer.pem]), "signed since the second seal")
+    both.expect([1], Case("chain", signed_but(len(seals) - 1), keys=[signer.pem]), "the last seal is not signed")
+    for keys in ([], [signer.pem]):
+        for numbers in ([0], [len(seals) - 1], range(len(seals))):
+            both.expect([1], Case("chain", lines(stripped(seals, numbers)), [], keys), "seals %s stripped of their signatures" % numbers)
+            both.expect([1], Case("chain", lines(stripped(seals, numbers, ["signature"])), [], keys), "... with their key_id left")
+        both.expect([1], Case("chain", lines([dict(seals[0], key_id=other.key_id)] + seals[1:]), [], keys), "under another key's name")
     forged = [dict(seals[0], signature=seals[1]["signature"])] + seals[1:]
     both.expect([1], Case("chain", lines(forged), keys=[signer.pem]), "the signature of another seal")
     both.expect([1], Case("chain", lines([dict(seals[0], key_id=other.key_id)] + seals[1:]), keys=[signer.pem, other.pem]), "under another key's name")

@@ -33,12 +33,32 @@ def columns_of(table):
     return list(zip(names[::2], names[1::2]))
 
 
+class Array(list):
+    """With the length and the first index of each of its dimensions."""
+
+    def __init__(self, items, dimensions):
+        super().__init__(items)
+        self.dimensions = dimensions
+
+
+def shaped(rng, items):
+    """The same, and sometimes with other dimensions than one from 1."""
+    if not items or rng.random() < 0.8:
+        return items
+    dimensions = [(len(items), rng.choice([0, 2, -5, -2**31, 2**31 - len(items)]))]
+    if len(items) % 2 == 0 and rng.random() < 0.5:
+        dimensions = rng.choice([[(2, 1), (len(items) // 2, 1)], [(len(items) // 2, -1), (1, 1), (2, 7)]])
+    return Array(items, dimensions)
+
+
 def encoded(kind, value):
     """The bytes of a value of Python; None for NULL."""
     if value is None or isinstance(value, bytes):
         return value
     if kind.endswith("[]"):
-        return struct.pack(">i", len(value)) + b"".join(framed(encoded(kind[:-2], one)) for one in value)
+        dimensions = getattr(value, "dimensions", [(len(value), 1)] if value else [])
+        return struct.pack(">i", len(dimensions)) + b"".join(struct.pack(">ii", *one) for one in dimensions) + b"".join(
+            framed(encoded(kind[:-2], one)) for one in value)
     return struct.pack(FORMATS[kind], value)
 
 
@@ -138,7 +158,7 @@ class Values:
     def value(self, kind):
         rng = self.rng
         if kind.endswith("[]"):
-            return [None if rng.random() < 0.1 else self.value(kind[:-2]) for _ in range(rng.choice([0, 1, 2, 3, 50]))]
+            return shaped(rng, [None if rng.random() < 0.1 else self.value(kind[:-2]) for _ in range(rng.choice([0, 1, 2, 3, 50]))])
         bits = {"smallint": 16, "integer": 32, "bigint": 64}.get(kind)
         if bits:
             most = 1 << (bits - 1)
@@ -152,12 +172,13 @@ class Values:
 
 
 class History:
-    """The sealed rows of a few windows; signs, if given, with a function from a hash to (key_id, signature)."""
+    """The sealed rows of a few windows. sign: a function from a hash to its signature, and key_id; None: nothing is
+    signed. unsigned: the windows that are not, by their index."""
 
-    def __init__(self, seed, sign=None):
+    def __init__(self, seed, sign=None, unsigned=()):
         self.rng = rng = random.Random(seed)
         self.values = Values(rng)
-        self.sign = sign
+        self.sign, self.unsigned = sign, unsigned
         count = rng.randint(1, 5)
         first = rng.choice([1, 1, 2, rng.randint(1, 2**62)])
         bounds = sorted(rng.sample(range(7 * 10**14, 9 * 10**14), count + 1))
@@ -204,7 +225,7 @@ class History:
             state = rng.choice([b"DISPATCHED", b"FAILED"]) if is_last else rng.choice([b"RETRYABLE", b"ZOMBIE_REQUEUE"])
             rows.append(self.put("attempts", "attempts_" + partition, window, outbox_id=outbox_id, attempt_no=number, state=state))
         events = [self.put("events", "events_" + partition, rng.choice(self.windows), event_id=self.values.id(),
-                           outbox_ids=self.values.value("uuid[]") + [outbox_id] + self.values.value("uuid[]"))
+                           outbox_ids=shaped(rng, list(self.values.value("uuid[]")) + [outbox_id] + list(self.values.value("uuid[]"))))
                   for _ in range(rng.choice([0, 0, 0, 1, 2]))]
         return rows + sorted(events, key=lambda row: row["values"][0])
 
@@ -239,8 +260,10 @@ class History:
         window["root"], window["previous"] = mth(window["leaves"]), previous
         window.update({table: sum(row["table"] == table for row in window["rows"]) for table in KINDS})
         numbers = [struct.pack(">q", window[key]) for key in ("seal_no", "from", "to", "messages", "attempts", "events")]
-        window["hash"] = h(b"\2" + form("outbox seal 1", numbers + [window["root"], previous]))
-        window["key_id"], window["signature"] = self.sign(window["hash"]) if self.sign else (None, None)
+        sign = None if self.windows.index(window) in self.unsigned else self.sign
+        window["key_id"] = sign.key_id if sign else None
+        window["hash"] = h(b"\2" + form("outbox seal 1", numbers + [window["root"], previous, window["key_id"] and window["key_id"].encode()]))
+        window["signature"] = sign(window["hash"]) if sign else None
         return window["hash"]
 
     @staticmethod
@@ -314,19 +337,21 @@ def print_vectors():
         b"worker 1", at + 1000000), 0)
     print_vector("an event", KINDS["events"][0], rows(
         "events", two, b"LEASE_CLAIMED", MAX, b"default", b"", None, [one, two], [1, None, -2], -1, b"{}"), 0)
+    print_vector("an event with arrays of other bounds", KINDS["events"][0], rows(
+        "events", two, b"LEASE_CLAIMED", at, b"default", None, None, Array([one, None, two, one], [(2, 1), (2, -3)]), Array([7], [(1, 0)]), None, b"{}"), 0)
     print_vector("an event with empty arrays", KINDS["events"][0], rows(
         "events", two, b"SEALED", 0, None, None, b"postgres", [], None, None, b"null"), 0)
     parts = [print_vector("a part", "outbox part 1", [("table", "text", table), ("partition", "text", partition), ("rows", "bigint", 1),
                                                     ("root", "bytea", root)], 0)
              for table, partition, root in ((b"messages", b"messages_default", message), (b"attempts", b"attempts_default", attempt))]
 
-    def seal(name, seal_no, start, end, counts, root, previous):
-        names = ("seal_no", "from_at", "to_at", "messages", "attempts", "events", "root", "previous")
-        kinds = ("bigint", "timestamptz", "timestamptz", "bigint", "bigint", "bigint", "bytea", "bytea")
-        return print_vector(name, "outbox seal 1", list(zip(names, kinds, (seal_no, start, end, *counts, root, previous))), 2)
+    def seal(name, seal_no, start, end, counts, root, previous, key_id):
+        names = ("seal_no", "from_at", "to_at", "messages", "attempts", "events", "root", "previous", "key_id")
+        kinds = ("bigint", "timestamptz", "timestamptz", "bigint", "bigint", "bigint", "bytea", "bytea", "text")
+        return print_vector(name, "outbox seal 1", list(zip(names, kinds, (seal_no, start, end, *counts, root, previous, key_id))), 2)
 
-    first = seal("the first seal, of the message and the attempt above", 1, MIN, at + 60000000, (1, 1, 0), mth(parts), None)
-    seal("a seal without rows after it", 2, at + 60000000, at + 120000000, (0, 0, 0), mth([]), first)
+    first = seal("the first seal, of the message and the attempt above", 1, MIN, at + 60000000, (1, 1, 0), mth(parts), None, None)
+    seal("a signed seal without rows after it", 2, at + 60000000, at + 120000000, (0, 0, 0), mth([]), first, b"0123456789abcdef")
     print("```")
 
 

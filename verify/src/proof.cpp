@@ -47,7 +47,7 @@ struct Proof {
 bool
 names(const std::string &array, const std::string &id)
 {
-	for (size_t at = 4; at < array.size();)
+	for (size_t at = 4 + 8 * static_cast<size_t>(read_number(std::string_view(array).substr(0, 4))); at < array.size();)
 	{
 		const int64_t size = read_number(std::string_view(array).substr(at, 4));
 

@@ -107,7 +107,8 @@ require_sums(const Json &json, const Seal &seal)
 								 number_of(json, "attempts"),
 								 number_of(json, "events"),
 								 seal.root,
-								 seal.previous ? &*seal.previous : nullptr};
+								 seal.previous ? &*seal.previous : nullptr,
+								 seal.key_id.empty() ? nullptr : seal.key_id.c_str()};
 	core::Hash hash;
 
 	for (const core::Form *form : core::sealed_forms)

@@ -76,23 +76,62 @@ date_text(int64_t days_since_2000)
 	return text;
 }
 
+int64_t
+take_int(std::string_view *bytes)
+{
+	const int64_t value = read_number(bytes->substr(0, 4));
+
+	bytes->remove_prefix(4);
+	return value;
+}
+
+// What stands before the elements of an array.
+struct Dimensions {
+	int64_t elements;
+	std::string text; // empty for one dimension from 1, or none
+};
+
+std::optional<Dimensions>
+read_dimensions(std::string_view *bytes)
+{
+	Dimensions found = {1, ""};
+	bool is_usual = true;
+	const int64_t count = bytes->size() < 4 ? -1 : take_int(bytes);
+
+	if (count < 0 || count > 6 || static_cast<int64_t>(bytes->size()) < 8 * count)
+		return {};
+	for (int64_t i = 0; i < count; i++)
+	{
+		const int64_t length = take_int(bytes);
+		const int64_t first = take_int(bytes);
+
+		// Each element takes four bytes at least.
+		if (length < 1 || first + length - 1 > INT32_MAX ||
+			length > static_cast<int64_t>(bytes->size()) / (4 * found.elements))
+			return {};
+		found.elements *= length;
+		is_usual = is_usual && i == 0 && first == 1;
+		found.text += "[" + std::to_string(first) + ":" + std::to_string(first + length - 1) + "]";
+	}
+	if (count == 0)
+		found.elements = 0;
+	found.text = is_usual ? "" : found.text + "=";
+	return found;
+}
+
 std::optional<std::string>
 array_text(core::ColumnType element, std::string_view bytes)
 {
-	const auto length = [&] {
-		const int64_t value = read_number(bytes.substr(0, 4));
-		bytes.remove_prefix(4);
-		return value;
-	};
+	const auto dimensions = read_dimensions(&bytes);
 	std::string text;
 
-	if (bytes.size() < 4)
+	if (!dimensions)
 		return {};
-	for (int64_t left = length(); left != 0; left--)
+	for (int64_t left = dimensions->elements; left > 0; left--)
 	{
-		if (left < 0 || bytes.size() < 4)
+		if (bytes.size() < 4)
 			return {};
-		const int64_t size = length();
+		const int64_t size = take_int(&bytes);
 		if (size < -1 || size > static_cast<int64_t>(bytes.size()))
 			return {};
 		const auto value = size < 0 ? std::optional<std::string>("NULL")
@@ -105,7 +144,7 @@ array_text(core::ColumnType element, std::string_view bytes)
 	}
 	if (!bytes.empty())
 		return {};
-	return "{" + text + "}";
+	return dimensions->text + "{" + text + "}";
 }
 
 } // namespace
