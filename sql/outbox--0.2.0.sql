@@ -1612,7 +1612,7 @@ LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_protect';
 COMMENT ON FUNCTION outbox.protect(jsonb, text, text[]) IS
 $$Encrypts fields of a payload under the key of their subject, which it makes if there is none. Call it in the transaction that stores the result.
 payload: any JSON. subject: whom the fields are about, 1 to 1024 bytes. fields: names of top-level fields, or JSON paths such as $.customer.email and $.lines[*].name; those that are not there are left out. Returns the payload with {"$enc": ...} in their places; what is protected already, for this subject and in this place, stays.
-Errors: 55000 no master key; 22023 an empty subject, a path that is none, or AUTHENTICATION_FAILED: another master key; 22004 NULL; 25006 read-only transaction.
+Errors: 55000 no master key; 22023 an empty subject, a path that is none, a payload of another form than a path (an object where it needs an array, say), or AUTHENTICATION_FAILED: another master key; 22004 NULL; 25006 read-only transaction.
 Locks: waits for an open transaction that makes the key of the same subject, or erases it, or erases one of a 1024th of the others. Holds off the erasure of the subject to the end of the transaction.
 Cost: some index look-ups, and one encryption for each field.$$;
 
@@ -1667,11 +1667,11 @@ LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_lineage';
 COMMENT ON FUNCTION outbox.lineage() IS
 $$Of check(): the cluster, the database and the timeline; NULL on a standby. No errors, no locks, no cost.$$;
 
-CREATE FUNCTION outbox.hash_key_id() RETURNS text
-LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_hash_key_id';
-COMMENT ON FUNCTION outbox.hash_key_id() IS
-$$Of export_erasures(): the id of the key of hashes. Databases with the same one can exchange erasures.
-Errors: 55000 no master key, or nothing was protected yet; 22023 AUTHENTICATION_FAILED: another master key. Locks: those of reading. Cost: one look-up.$$;
+CREATE FUNCTION outbox.certified_erasure(certificate jsonb) RETURNS jsonb
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_certified_erasure';
+COMMENT ON FUNCTION outbox.certified_erasure(jsonb) IS
+$$Of export_erasures(): the certificate with hash_key, the id of the key of hashes, and mac, an HMAC-SHA-256 of the rest under that key. Databases with the same key can exchange erasures.
+certificate: an object. Errors: 22004 NULL; 22023 no object, or AUTHENTICATION_FAILED: another master key; 55000 no master key, or nothing was protected yet. Locks: those of reading. Cost: one look-up.$$;
 
 CREATE FUNCTION outbox.rotate_master_key() RETURNS bigint
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -1694,21 +1694,21 @@ Locks: producers and readers do not wait for it; erasures do. Cost: reads outbox
 CREATE FUNCTION outbox.export_erasures() RETURNS SETOF jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
-	SELECT jsonb_build_object('format', 'outbox erasure 1', 'hash_key', k.id, 'certificate', e.certificate, 'subject_hash', encode(e.subject_hash, 'hex'),
-		'sid', e.sid, 'reason', e.reason, 'requested_by', e.requested_by, 'erased_by', e.erased_by, 'erased_at', e.erased_at, 'messages', e.messages, 'seal_no', e.seal_no)
-	FROM outbox.erasures e CROSS JOIN (SELECT outbox.hash_key_id() AS id) k
+	SELECT outbox.certified_erasure(jsonb_build_object('format', 'outbox erasure 1', 'certificate', e.certificate, 'subject_hash', encode(e.subject_hash, 'hex'),
+		'sid', e.sid, 'reason', e.reason, 'requested_by', e.requested_by, 'erased_by', e.erased_by, 'erased_at', e.erased_at, 'messages', e.messages, 'seal_no', e.seal_no))
+	FROM outbox.erasures e
 	ORDER BY e.erased_at, e.certificate;
 END;
 COMMENT ON FUNCTION outbox.export_erasures() IS
-$$The certificates of all erasures, one a row, oldest first, for outbox.reapply_erasures after a restore. Keep them where a restore does not reach. They name no subject.
-Errors: 55000 no master key, or nothing was protected yet; 22023 AUTHENTICATION_FAILED: another master key. Locks: those of reading. Cost: reads outbox.erasures.$$;
+$$The certificates of all erasures, one a row, oldest first, for outbox.reapply_erasures after a restore. Keep them where a restore does not reach. They name no subject. Each has a mac under the key of hashes: what was changed, or made up, is not applied.
+Errors: 55000 no master key; 22023 AUTHENTICATION_FAILED: another master key; neither where there is no erasure. Locks: those of reading. Cost: reads outbox.erasures.$$;
 
 CREATE FUNCTION outbox.reapply_erasures(certificates jsonb[]) RETURNS bigint
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_reapply_erasures';
 COMMENT ON FUNCTION outbox.reapply_erasures(jsonb[]) IS
 $$After a restore: destroys the keys that were destroyed before, and that the backup has brought back. check() warns until it was called once.
 certificates: what outbox.export_erasures has returned; those that are known do no harm; an empty array says that there are none. Returns how many keys it destroyed.
-Errors: 55000 no master key; 22023 a certificate of another database, or AUTHENTICATION_FAILED: another master key; 22004 NULL; 25006 read-only transaction.
+Errors: 55000 no master key; 22023 a certificate of another database, or one that was changed or made up, or AUTHENTICATION_FAILED: another master key; 22004 NULL; 25006 read-only transaction. After an error nothing is changed.
 Locks: as outbox.erase_subject, of all those subjects. Cost: some index look-ups a certificate.$$;
 
 CREATE FUNCTION outbox.subject_report(subject text)

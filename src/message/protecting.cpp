@@ -27,51 +27,68 @@ name_message(void *arg)
 		errcontext("element %d of messages", message->element);
 }
 
-void
+[[noreturn]] void
 refuse_bytes(const Queue *queue)
 {
 	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					errmsg("queue \"%s\" protects fields, and payload_bytes has none", shown(queue->name)),
-					errhint("Enqueue a payload.")));
+					errhint("Enqueue a payload. A dead letter from before the queue protected cannot be replayed.")));
 }
 
-Owed
-owed(Call *call, const Queue *queue, const Rule &rule, Message *message)
+[[noreturn]] void
+refuse_without_subject(const Queue *queue)
 {
-	Owed result = {message, false, {}};
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					errmsg("payload has no subject for queue \"%s\"", shown(queue->name)),
+					errdetail("It has fields that the queue protects, and the value at the place of the subject is "
+							  "missing, or neither a text nor a number.")));
+}
+
+Protector
+protector_of(Call *call, const Rule &rule, const Message *message)
+{
+	return {call, nullptr, nullptr, rule.fields, rule.count, message->is_replay, {}};
+}
+
+// False: nothing is to be protected. Of a replay it is known only by looking.
+bool
+owes(Call *call, const Queue *queue, const Rule &rule, Message *message, Owed *owed)
+{
+	Protector protector = protector_of(call, rule, message);
 	text *subject;
 
+	if (message->is_notice)
+		return false;
 	if (message->payload == nullptr)
 		refuse_bytes(queue);
 	subject = subject_in(rule, message->payload);
-	result.has_subject = subject != nullptr && VARSIZE_ANY_EXHDR(subject) > 0;
-	if (!result.has_subject)
-		return result;
+	*owed = {message, subject != nullptr && VARSIZE_ANY_EXHDR(subject) > 0, {}};
+	if ((message->is_replay || !owed->has_subject) && !has_fields(&protector, message->payload))
+		return false;
+	if (!owed->has_subject)
+		refuse_without_subject(queue);
 	check_subject(subject);
-	result.subject = hash_of_subject(call, subject, IfNone::make);
-	return result;
+	owed->subject = hash_of_subject(call, subject, IfNone::make);
+	return true;
 }
 
 void
-encrypt_fields(Call *call, const Queue *queue, const Rule &rule, Owed *items, int count, const Message **current)
+encrypt_fields(Call *call, const Rule &rule, const Owed *items, int count, const Message **current)
 {
-	Protector protector = {call, nullptr, nullptr, rule.fields, rule.count, {}};
+	SubjectKey key = {};
 
 	for (int i = 0; i < count; i++)
 	{
+		Protector protector = protector_of(call, rule, items[i].message);
+
 		*current = items[i].message;
 		CHECK_FOR_INTERRUPTS();
-		if (i == 0 || memcmp(&items[i - 1].subject, &items[i].subject, sizeof(SubjectHash)) != 0)
-			protector.key = {};
-		protector.hash = items[i].has_subject ? &items[i].subject : nullptr;
-		if (protector.hash == nullptr && has_fields(&protector, items[i].message->payload))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("payload has no subject for queue \"%s\"", shown(queue->name)),
-					 errdetail("It has fields that the queue protects, and the value at the place of the subject "
-							   "is missing, or neither a text nor a number.")));
-		if (protector.hash != nullptr)
-			items[i].message->payload = protected_fields(&protector, items[i].message->payload);
+		// One key for what is about one subject.
+		if (i > 0 && memcmp(&items[i - 1].subject, &items[i].subject, sizeof(SubjectHash)) == 0)
+			protector.key = key;
+		protector.hash = &items[i].subject;
+		items[i].message->payload = protected_fields(&protector, items[i].message->payload);
+		key = protector.key;
 	}
 }
 
@@ -85,12 +102,11 @@ apply_rule(Call *call, const Queue *queue, Message *const *messages, int count, 
 	for (int i = 0; i < count; i++)
 	{
 		*current = messages[i];
-		if (!messages[i]->is_replay && !messages[i]->is_notice)
-			items[n++] = owed(call, queue, rule, messages[i]);
+		n += owes(call, queue, rule, messages[i], &items[n]);
 	}
 	std::sort(items, items + n,
 			  [](const Owed &a, const Owed &b) { return memcmp(&a.subject, &b.subject, sizeof(SubjectHash)) < 0; });
-	encrypt_fields(call, queue, rule, items, n, current);
+	encrypt_fields(call, rule, items, n, current);
 	wipe_places();
 	pfree(items);
 }
@@ -119,29 +135,40 @@ struct Link {
 	core::Uuid message;
 };
 
-void
-write_link(Table *table, const Link &link)
-{
-	TupleTableSlot *row = new_row(table);
-
-	set(table, row, subject_messages_col::sid, from_uuid(link.sid));
-	set(table, row, subject_messages_col::outbox_id, from_uuid(link.message));
-	insert_rows(table, &row, 1);
-	ExecDropSingleTupleTableSlot(row);
-}
-
 // A sid that a producer has made up, or that is of another database, leads nowhere.
-void
-link_message(Call *call, const Message *message)
+List *
+add_links(List *links, Call *call, const Message *message)
 {
 	SidList sids = sids_in(message->payload);
 
 	for (int i = 0; i < sids.count; i++)
 	{
+		Link *link;
+
 		CHECK_FOR_INTERRUPTS();
-		if (is_known_subject(call, sids.sids[i]))
-			write_link(open(call, subject_messages_shape, inserts), {sids.sids[i], message->id});
+		if (!is_known_subject(call, sids.sids[i]))
+			continue;
+		link = static_cast<Link *>(palloc(sizeof(Link)));
+		*link = {sids.sids[i], message->id};
+		links = lappend(links, link);
 	}
+	return links;
+}
+
+void
+write_links(Call *call, const List *links)
+{
+	const Link **items = static_cast<const Link **>(palloc(sizeof(Link *) * static_cast<Size>(list_length(links))));
+	const ListCell *cell;
+
+	foreach (cell, links)
+		items[foreach_current_index(cell)] = static_cast<const Link *>(lfirst(cell));
+	write_rows(
+		items, list_length(links), [&](const Link *) { return open(call, subject_messages_shape, inserts); },
+		[](Table *table, TupleTableSlot *row, const Link *link) {
+			set(table, row, subject_messages_col::sid, from_uuid(link->sid));
+			set(table, row, subject_messages_col::outbox_id, from_uuid(link->message));
+		});
 }
 
 } // namespace
@@ -151,6 +178,7 @@ protect_messages(Call *call, const Queue *queue, Message *const *messages, int c
 {
 	const Message *current = nullptr;
 	ErrorContextCallback context = {error_context_stack, name_message, &current};
+	List *links = NIL;
 
 	error_context_stack = &context;
 	for (int i = 0; queue->reveals && i < count; i++)
@@ -160,10 +188,11 @@ protect_messages(Call *call, const Queue *queue, Message *const *messages, int c
 	}
 	if (queue->protect != nullptr)
 		apply_rule(call, queue, messages, count, &current);
-	if (protection_is_used())
-		for (int i = 0; i < count; i++)
-			if (messages[i]->payload != nullptr && may_have_envelopes(messages[i]->payload))
-				link_message(call, messages[i]);
+	for (int i = 0; i < count; i++)
+		if (messages[i]->payload != nullptr && may_have_envelopes(messages[i]->payload))
+			links = add_links(links, call, messages[i]);
+	if (links != NIL)
+		write_links(call, links);
 	error_context_stack = context.previous;
 }
 

@@ -2,6 +2,7 @@
 
 #include "privacy/envelope.h"
 
+#include "server/encoding.h"
 #include "server/json.h"
 
 namespace outbox {
@@ -132,13 +133,13 @@ enclosed(const SubjectKey &key, const JsonPlace *place, JsonbValue *value)
 {
 	Jsonb *json = JsonbValueToJsonb(value);
 	char *text = JsonbToCString(nullptr, &json->root, VARSIZE(json));
-	char *utf8 = pg_server_to_any(text, static_cast<int>(strlen(text)), PG_UTF8);
-	size_t size = strlen(utf8);
+	Utf8 utf8 = to_utf8(text, static_cast<int>(strlen(text)));
+	size_t size = static_cast<size_t>(utf8.size);
 	unsigned char *sealed = static_cast<unsigned char *>(palloc(size + sealed_extra));
 	StringInfoData binding = binding_of(key.sid, place);
 	JsonObject object = begin_object();
 
-	seal(key.key, view_of(binding), {reinterpret_cast<unsigned char *>(utf8), size}, sealed);
+	seal(key.key, view_of(binding), {reinterpret_cast<const unsigned char *>(utf8.bytes), size}, sealed);
 	open_inner(&object, envelope_key);
 	put_field(&object, "v", version);
 	put_field(&object, "sid", shown(key.sid));
@@ -153,14 +154,17 @@ opened(const SubjectKey &key, const JsonPlace *place, const Envelope &envelope)
 {
 	StringInfoData binding = binding_of(key.sid, place);
 	char *text;
+	size_t size;
 
 	if (!envelope.is_whole)
 		return nullptr;
-	text = static_cast<char *>(palloc(envelope.sealed.size - sealed_extra + 1));
+	size = envelope.sealed.size - sealed_extra;
+	text = static_cast<char *>(palloc(size + 1));
 	if (!unseal(key.key, view_of(binding), envelope.sealed, reinterpret_cast<unsigned char *>(text)))
 		return nullptr;
-	text[envelope.sealed.size - sealed_extra] = '\0';
-	text = pg_any_to_server(text, static_cast<int>(envelope.sealed.size - sealed_extra), PG_UTF8);
+	text = from_utf8(text, static_cast<int>(size));
+	if (text == nullptr)
+		return nullptr;
 	return DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
 }
 

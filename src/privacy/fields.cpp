@@ -157,4 +157,38 @@ leads_to(const Field *field, const JsonPlace *place)
 	return field->count > place->depth && begins_with(field, place);
 }
 
+namespace {
+
+bool
+is_container(const JsonbValue *value, bool of_object)
+{
+	return value->type == jbvBinary &&
+		   (of_object ? JsonContainerIsObject(value->val.binary.data) : JsonContainerIsArray(value->val.binary.data));
+}
+
+const char *
+kind_of(const JsonbValue *value)
+{
+	if (value->type == jbvBinary)
+		return is_container(value, true) ? "an object" : "an array";
+	return value->type == jbvString ? "a text" : value->type == jbvNumeric ? "a number" : "a boolean";
+}
+
+} // namespace
+
+void
+require_way_on(const Field *field, const JsonPlace *place, const JsonbValue *value)
+{
+	bool needs_object = field->steps[place != nullptr ? place->depth : 0].key != nullptr;
+
+	if (value->type == jbvNull || is_container(value, needs_object))
+		return;
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					errmsg("payload has %s at %s, through which the path of a protected field leads", kind_of(value),
+						   place != nullptr ? shown_place(place) : "$"),
+					errdetail("The path needs %s there, so a field might be stored in plain text.",
+							  needs_object ? "an object" : "an array"),
+					errhint("Send a payload of the form that the paths describe, or protect the whole of the value.")));
+}
+
 } // namespace outbox

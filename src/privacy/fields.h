@@ -29,4 +29,8 @@ Field parse_field(const text *written, const char *argument);
 bool is_meant(const Field *field, const JsonPlace *place);
 bool leads_to(const Field *field, const JsonPlace *place);
 
+// What is at the place, to which the field leads, has not the form that the path goes on with: 22023. null has none,
+// and holds nothing. place: nullptr = the root.
+void require_way_on(const Field *field, const JsonPlace *place, const JsonbValue *value);
+
 } // namespace outbox

@@ -36,26 +36,61 @@ is_protected(const SubjectKey &key, const JsonPlace *place, JsonbValue *value)
 		   opened(key, place, envelope) != nullptr;
 }
 
+// Under a key that this database has made.
+bool
+has_known_key(Call *call, const JsonbValue *value)
+{
+	Envelope envelope;
+
+	return read_envelope(value, &envelope) && envelope.is_whole && is_known_subject(call, envelope.sid);
+}
+
+// replace: it is to be protected.
+JsonVisit
+meaning_of(const Protector *protector, const JsonPlace *place, const JsonbValue *value)
+{
+	bool enters = false;
+
+	for (int i = 0; i < protector->count; i++)
+		if (is_meant(&protector->fields[i], place))
+			return protector->is_replay && has_known_key(protector->call, value) ? JsonVisit::keep : JsonVisit::replace;
+	for (int i = 0; i < protector->count; i++)
+	{
+		if (!leads_to(&protector->fields[i], place))
+			continue;
+		// The whole was protected by hand.
+		if (has_known_key(protector->call, value))
+			return JsonVisit::keep;
+		require_way_on(&protector->fields[i], place, value);
+		enters = true;
+	}
+	return enters ? JsonVisit::enter : JsonVisit::keep;
+}
+
+void
+require_way_into(const Protector *protector, Jsonb *payload)
+{
+	JsonbValue root;
+
+	JsonbToJsonbValue(payload, &root);
+	if (JB_ROOT_IS_SCALAR(payload))
+		root = *getIthJsonbValueFromContainer(&payload->root, 0);
+	for (int i = 0; i < protector->count; i++)
+		require_way_on(&protector->fields[i], nullptr, &root);
+}
+
 JsonVisit
 visit_to_protect(void *context, const JsonPlace *place, JsonbValue *value, JsonbValue *instead)
 {
 	Protector *protector = static_cast<Protector *>(context);
-	bool enters = false;
+	JsonVisit visit = meaning_of(protector, place, value);
 
-	for (int i = 0; i < protector->count; i++)
-	{
-		if (is_meant(&protector->fields[i], place))
-		{
-			const SubjectKey &key = key_of(protector);
-
-			if (is_protected(key, place, value))
-				return JsonVisit::keep;
-			JsonbToJsonbValue(enclosed(key, place, value), instead);
-			return JsonVisit::replace;
-		}
-		enters |= leads_to(&protector->fields[i], place);
-	}
-	return enters ? JsonVisit::enter : JsonVisit::keep;
+	if (visit != JsonVisit::replace)
+		return visit;
+	if (is_protected(key_of(protector), place, value))
+		return JsonVisit::keep;
+	JsonbToJsonbValue(enclosed(key_of(protector), place, value), instead);
+	return JsonVisit::replace;
 }
 
 } // namespace
@@ -63,6 +98,7 @@ visit_to_protect(void *context, const JsonPlace *place, JsonbValue *value, Jsonb
 Jsonb *
 protected_fields(Protector *protector, Jsonb *payload)
 {
+	require_way_into(protector, payload);
 	return rewritten(payload, visit_to_protect, protector);
 }
 
@@ -74,17 +110,13 @@ struct FieldSearch {
 };
 
 JsonVisit
-visit_to_search(void *context, const JsonPlace *place, JsonbValue *, JsonbValue *)
+visit_to_search(void *context, const JsonPlace *place, JsonbValue *value, JsonbValue *)
 {
 	FieldSearch *search = static_cast<FieldSearch *>(context);
-	bool enters = false;
+	JsonVisit visit = meaning_of(search->protector, place, value);
 
-	for (int i = 0; i < search->protector->count; i++)
-	{
-		search->found |= is_meant(&search->protector->fields[i], place);
-		enters |= leads_to(&search->protector->fields[i], place);
-	}
-	return enters ? JsonVisit::enter : JsonVisit::keep;
+	search->found |= visit == JsonVisit::replace;
+	return visit == JsonVisit::enter ? JsonVisit::enter : JsonVisit::keep;
 }
 
 } // namespace
@@ -94,6 +126,7 @@ has_fields(const Protector *protector, Jsonb *payload)
 {
 	FieldSearch search = {protector, false};
 
+	require_way_into(protector, payload);
 	rewritten(payload, visit_to_search, &search);
 	return search.found;
 }
@@ -145,7 +178,8 @@ refuse_envelope(const JsonPlace *place)
 {
 	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					errmsg("AUTHENTICATION_FAILED: the protected value at %s cannot be revealed", shown_place(place)),
-					errdetail("It was changed or moved, or was protected in another database.")));
+					errdetail("It was changed or moved, was protected in another database, or has characters that the "
+							  "encoding of this one lacks.")));
 }
 
 JsonVisit

@@ -2,7 +2,7 @@
 //
 // Guarantees: revealing what was protected gives the same JSON, whatever a producer has put into it: a value that only
 // looks protected is encrypted like any other. What is protected already, for this subject and at this place, stays as
-// it is.
+// it is. No field is missed because the payload has another form than its path: that is refused.
 #pragma once
 
 #include "privacy/envelope.h"
@@ -20,10 +20,11 @@ struct Protector {
 	const SubjectHash *hash; // of the subject, if it was made
 	const Field *fields;
 	int count;
+	bool is_replay; // what was protected before, for whatever subject, stays as it is
 	SubjectKey key; // no bytes until one is needed
 };
 
-// Whether there is any.
+// Whether there is any that is to be protected.
 bool has_fields(const Protector *protector, Jsonb *payload);
 // Makes the subject's key if a field is there.
 Jsonb *protected_fields(Protector *protector, Jsonb *payload);

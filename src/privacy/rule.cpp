@@ -52,7 +52,9 @@ parse_rule(Jsonb *json)
 		!JsonContainerIsArray(value.val.binary.data))
 		refuse_rule("It has no array \"fields\".");
 	rule.count = static_cast<int>(JsonContainerSize(value.val.binary.data));
-	rule.fields = static_cast<Field *>(palloc(sizeof(Field) * static_cast<Size>(Max(rule.count, 1))));
+	if (rule.count == 0)
+		refuse_rule("It has no fields. An empty object protects nothing.");
+	rule.fields = static_cast<Field *>(palloc(sizeof(Field) * static_cast<Size>(rule.count)));
 	for (int i = 0; i < rule.count; i++)
 	{
 		JsonbValue *field = getIthJsonbValueFromContainer(value.val.binary.data, static_cast<uint32>(i));

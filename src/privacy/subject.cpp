@@ -5,6 +5,7 @@
 #include "privacy/lineage.h"
 #include "rows/key_lock.h"
 #include "server/args.h"
+#include "server/encoding.h"
 #include "server/random.h"
 
 namespace outbox {
@@ -103,8 +104,6 @@ make_hash_key(Call *call, Table *table, unsigned char *key)
 	set_text(table, row, subject_hash_key_col::lineage, lineage_of_database());
 	set(table, row, created_at, TimestampTzGetDatum(call->now));
 	insert_row(table, row);
-	// Other sessions notice that protection is used from now on.
-	CacheInvalidateRelcache(table->rel);
 }
 
 void
@@ -194,18 +193,36 @@ check_subject(const text *subject)
 						errmsg("subject must not be longer than %d bytes", longest_subject)));
 }
 
+namespace {
+
+// purpose: none begins with another one.
+void
+hash_text(const unsigned char *key, const char *purpose, const text *value, unsigned char *mac)
+{
+	Utf8 utf8 = to_utf8(VARDATA_ANY(value), static_cast<int>(VARSIZE_ANY_EXHDR(value)));
+	StringInfoData framed;
+
+	initStringInfo(&framed);
+	appendStringInfoString(&framed, purpose);
+	appendBinaryStringInfo(&framed, utf8.bytes, utf8.size);
+	keyed_hash(key, {reinterpret_cast<unsigned char *>(framed.data), static_cast<size_t>(framed.len)}, mac);
+}
+
+} // namespace
+
 SubjectHash
 hash_of_subject(Call *call, const text *subject, IfNone if_none)
 {
-	static const char purpose[] = "outbox subject 1";
-	const unsigned char *key = hash_key(call, if_none);
-	char *name = text_to_cstring(subject);
-	char *utf8 = pg_server_to_any(name, static_cast<int>(strlen(name)), PG_UTF8);
-	char *framed = psprintf("%s%s", purpose, utf8);
 	SubjectHash hash;
 
-	keyed_hash(key, {reinterpret_cast<unsigned char *>(framed), strlen(framed)}, hash.bytes);
+	hash_text(hash_key(call, if_none), "outbox subject 1", subject, hash.bytes);
 	return hash;
+}
+
+void
+mac_of_erasure(Call *call, const text *certificate, unsigned char *mac)
+{
+	hash_text(hash_key(call, IfNone::refuse), "outbox erasure mac 1", certificate, mac);
 }
 
 text *
@@ -402,59 +419,6 @@ note_lineage(Call *call)
 		ExecDropSingleTupleTableSlot(row);
 	}
 	end_search(&look);
-}
-
-// ---- whether there is anything
-
-namespace {
-
-enum class Used { unknown, no, yes } used = Used::unknown;
-Oid watched = InvalidOid;
-
-void
-doubt_it(Datum, Oid relation)
-{
-	if (relation == watched || relation == InvalidOid)
-		used = Used::unknown;
-}
-
-bool
-has_hash_key()
-{
-	Call call;
-	Search look;
-	bool found;
-
-	begin_reading(&call);
-	begin_search(&look, &call, subject_hash_key_shape, reads, primary_key, F_BOOLEQ, BoolGetDatum(true));
-	start_probe(&look.probe, &look.key, 1);
-	// Also one that is not committed: that is soon.
-	found = next_row(&look.probe) || finds(&look);
-	end_search(&look);
-	end_reading(&call);
-	return found;
-}
-
-} // namespace
-
-bool
-protection_is_used()
-{
-	static bool registered;
-	bool found;
-
-	if (used != Used::unknown)
-		return used == Used::yes;
-	if (!registered)
-		CacheRegisterRelcacheCallback(doubt_it, 0);
-	registered = true;
-	watched = relation_oid(subject_hash_key_shape.name);
-	used = Used::no;
-	found = has_hash_key();
-	// Unless it was doubted meanwhile.
-	if (used == Used::no && found)
-		used = Used::yes;
-	return found;
 }
 
 } // namespace outbox

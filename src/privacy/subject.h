@@ -24,6 +24,8 @@ void check_subject(const text *subject);
 // Makes the key of hashes if there is none yet: `makes`, else 55000.
 enum class IfNone { make, refuse };
 SubjectHash hash_of_subject(Call *call, const text *subject, IfNone if_none);
+// Shows that a database with the same key of hashes wrote the certificate (its text). mac has room for mac_bytes.
+void mac_of_erasure(Call *call, const text *certificate, unsigned char *mac);
 // A hash of the key of hashes: databases that can exchange erasures have the same.
 text *name_of_hash_key(Call *call);
 
@@ -47,9 +49,6 @@ bool destroy_key(Call *call, const SubjectHash &subject, const core::Uuid *only,
 void note_lineage(Call *call);
 
 Datum hash_datum(const SubjectHash &subject);
-
-// Whether anything was ever protected in this database. Costs nothing once it is known.
-bool protection_is_used();
 
 // What a wrapped key is for.
 struct Purpose {

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "server/encoding.h"
+
 namespace outbox {
 
 namespace {
@@ -73,7 +75,7 @@ void
 put_place(StringInfo bytes, const JsonPlace *place)
 {
 	uint32 number;
-	char *key;
+	Utf8 key;
 
 	if (place->up != nullptr)
 		put_place(bytes, place->up);
@@ -84,13 +86,11 @@ put_place(StringInfo bytes, const JsonPlace *place)
 		appendBinaryStringInfo(bytes, reinterpret_cast<char *>(&number), sizeof(number));
 		return;
 	}
-	key = pg_server_to_any(place->key, place->size, PG_UTF8);
-	if (key == place->key)
-		key = pnstrdup(place->key, static_cast<Size>(place->size));
-	number = pg_hton32(static_cast<uint32>(strlen(key)));
+	key = to_utf8(place->key, place->size);
+	number = pg_hton32(static_cast<uint32>(key.size));
 	appendStringInfoChar(bytes, 'k');
 	appendBinaryStringInfo(bytes, reinterpret_cast<char *>(&number), sizeof(number));
-	appendStringInfoString(bytes, key);
+	appendBinaryStringInfo(bytes, key.bytes, key.size);
 }
 
 const char *

@@ -1,8 +1,10 @@
-// erase_subject, reapply_erasures: destroy the key of a subject.
+// erase_subject, reapply_erasures: destroy the key of a subject. certified_erasure: of export_erasures.
 //
 // Guarantees: before anything is destroyed, the master key at hand has opened the key of hashes: with another one there
-// is an error. The erasure waits for transactions that encrypt for the subject, so that the certificate counts what
-// they wrote. It is in effect for every session with the commit, in every isolation level.
+// is an error. A certificate from outside is applied only if this database, or one that it was restored from, wrote it:
+// its mac is made with the key of hashes, so no list destroys a key without the master key. The
+// erasure waits for transactions that encrypt for the subject, so that the certificate counts what they wrote. It is in
+// effect for every session with the commit, in every isolation level.
 
 #include "message/audit_event.h"
 #include "privacy/erasure.h"
@@ -159,6 +161,64 @@ certificate_of(Jsonb *json)
 
 } // namespace
 
+namespace {
+
+constexpr char mac_key[] = "mac";
+
+// Of all of it but the mac itself, as text, which jsonb always writes alike.
+bytea *
+mac_of(Call *call, Jsonb *certificate)
+{
+	unsigned char mac[mac_bytes];
+	Jsonb *rest =
+		DatumGetJsonbP(DirectFunctionCall2(jsonb_delete, JsonbPGetDatum(certificate), CStringGetTextDatum(mac_key)));
+	const char *chars = JsonbToCString(nullptr, &rest->root, static_cast<int>(VARSIZE(rest)));
+
+	mac_of_erasure(call, cstring_to_text(chars), mac);
+	return DatumGetByteaP(bytea_datum(mac, sizeof(mac)));
+}
+
+text *
+hex_text(bytea *bytes)
+{
+	return DatumGetTextPP(DirectFunctionCall2(binary_encode, PointerGetDatum(bytes), CStringGetTextDatum("hex")));
+}
+
+void
+check_mac(Call *call, Jsonb *json)
+{
+	const text *mac = field_text(json, mac_key);
+
+	if (mac == nullptr || !equal(mac, hex_text(mac_of(call, json))))
+		refuse_certificate(json, "Its mac is not that of its contents: it was changed, or made up.");
+}
+
+} // namespace
+
+// certified_erasure(certificate): with the id of the key of hashes, and its mac.
+OUTBOX_FUNCTION(outbox_certified_erasure)
+{
+	Jsonb *certificate = DatumGetJsonbP(required_datum(fcinfo, 0, "certificate"));
+	JsonField fields[2];
+	JsonObject object;
+	Call call;
+
+	if (!JB_ROOT_IS_OBJECT(certificate))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("certificate must be a JSON object")));
+	begin_reading(&call);
+	fields[0] = json_field("hash_key", name_of_hash_key(&call));
+	object = begin_object();
+	put_fields_of(&object, certificate, fields, 1);
+	certificate = end_object(&object);
+	fields[1] = json_field(mac_key, hex_text(mac_of(&call, certificate)));
+	object = begin_object();
+	put_fields_of(&object, certificate, &fields[1], 1);
+	certificate = end_object(&object);
+	wipe_places();
+	end_reading(&call);
+	PG_RETURN_JSONB_P(certificate);
+}
+
 OUTBOX_FUNCTION(outbox_reapply_erasures)
 {
 	ArrayArg given = required_array(fcinfo, 0, "certificates");
@@ -168,7 +228,6 @@ OUTBOX_FUNCTION(outbox_reapply_erasures)
 
 	begin_call(&call, "reapply_erasures()");
 	hash_key = name_of_hash_key(&call);
-	wipe_places();
 	for (int i = 0; i < given.count; i++)
 	{
 		Certificate certificate;
@@ -177,9 +236,11 @@ OUTBOX_FUNCTION(outbox_reapply_erasures)
 		if (given.is_null(i))
 			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("certificates must not contain null")));
 		check_origin(DatumGetJsonbP(given.items[i]), hash_key);
+		check_mac(&call, DatumGetJsonbP(given.items[i]));
 		certificate = certificate_of(DatumGetJsonbP(given.items[i]));
 		destroyed += reapply(&call, &certificate);
 	}
+	wipe_places();
 	note_lineage(&call);
 	tell_of_reapplied(&call, given.count, destroyed);
 	end_call(&call);

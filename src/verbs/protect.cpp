@@ -26,7 +26,7 @@ OUTBOX_FUNCTION(outbox_protect)
 		fields[i] = parse_field(DatumGetTextPP(names.items[i]), "fields");
 	}
 	begin_call(&call, "protect()");
-	protector = {&call, subject, nullptr, fields, names.count, {}};
+	protector = {&call, subject, nullptr, fields, names.count, false, {}};
 	payload = protected_fields(&protector, payload);
 	wipe_places();
 	end_call(&call);
@@ -124,18 +124,6 @@ OUTBOX_FUNCTION(outbox_lineage)
 	if (lineage == nullptr)
 		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(lineage);
-}
-
-OUTBOX_FUNCTION(outbox_hash_key_id)
-{
-	text *name;
-	Call call;
-
-	begin_reading(&call);
-	name = name_of_hash_key(&call);
-	wipe_places();
-	end_reading(&call);
-	PG_RETURN_TEXT_P(name);
 }
 
 } // namespace outbox

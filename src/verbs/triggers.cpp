@@ -89,11 +89,11 @@ is_core(const TriggerData *trigger)
 	return RelationGetNamespace(trigger->tg_relation) == get_namespace_oid("outbox", true);
 }
 
+// Or one of its partitions.
 bool
-is_of_audit_events(const TriggerData *trigger)
+belongs_to(const TriggerData *trigger, const Shape &shape)
 {
-	return strncmp(RelationGetRelationName(trigger->tg_relation), audit_events_shape.name,
-				   strlen(audit_events_shape.name)) == 0;
+	return strncmp(RelationGetRelationName(trigger->tg_relation), shape.name, strlen(shape.name)) == 0;
 }
 
 bool
@@ -130,18 +130,13 @@ OUTBOX_FUNCTION(outbox_append_only)
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 						errmsg("outbox.append_only must be called as a trigger")));
-	if (!is_core(trigger))
-		refuse(trigger, psprintf("Rows of \"%s\" never change.", RelationGetRelationName(trigger->tg_relation)),
-			   nullptr);
-	if (is_of_audit_events(trigger))
+	if (is_core(trigger) && belongs_to(trigger, pending_shape))
+		refuse(trigger, never_delivered, how_to_end);
+	if (is_core(trigger) && (belongs_to(trigger, messages_shape) || belongs_to(trigger, attempts_shape)))
+		refuse(trigger, "Messages and attempts never change.", how_to_end);
+	if (is_core(trigger) && belongs_to(trigger, audit_events_shape))
 		refuse(trigger, "Audit events never change.", nullptr);
-	if (strcmp(RelationGetRelationName(trigger->tg_relation), "seals") == 0)
-		refuse(trigger, "Seals never change.", nullptr);
-	refuse(trigger,
-		   strcmp(RelationGetRelationName(trigger->tg_relation), pending_shape.name) == 0
-			   ? never_delivered
-			   : "Messages and attempts never change.",
-		   how_to_end);
+	refuse(trigger, psprintf("Rows of \"%s\" never change.", RelationGetRelationName(trigger->tg_relation)), nullptr);
 }
 
 OUTBOX_FUNCTION(outbox_pending_changed)

@@ -895,6 +895,7 @@ constexpr Bad bad[] = {
 	{"create_queue", "dead_letter_queue", "'nowhere'"},
 	{"create_queue", "protect", "'[]'"},
 	{"create_queue", "protect", R"('{"subject": "s"}')"},
+	{"create_queue", "protect", R"('{"subject": "s", "fields": []}')"},
 	{"create_queue", "reveal_on_claim", "NULL"},
 	{"create_queue", "audit_events", "NULL"},
 	{"alter_queue", "queue", "NULL"},

@@ -22,7 +22,7 @@ SELECT results_eq(
 	$$SELECT proname::text COLLATE "C", count(*) FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace GROUP BY 1 ORDER BY 1$$,
 	$$SELECT name COLLATE "C", 1::bigint FROM unnest(ARRAY['alter_queue', 'backoff', 'break_lease', 'cancel', 'check', 'check_rows', 'claim', 'complete', 'complete_and_claim', 'complete_batch', 'create_queue', 'drop_queue',
 		'acknowledge_dead', 'last_attempt', 'message_body', 'message_facts', 'queue_status', 'enqueue', 'enqueue_and_claim', 'enqueue_batch', 'lost_messages', 'maintain', 'pause', 'release', 'renew', 'repair_expired_leases', 'replay', 'reschedule', 'restore_pending', 'resume', 'set_retention', 'state_diagram',
-		'prometheus', 'record_event', 'reset_stats', 'table_problems', 'take_number', 'unblock', 'wait_for_work', 'check_privacy', 'erase_subject', 'export_erasures', 'hash_key_id', 'lineage', 'master_key_id', 'master_key_problem', 'protect', 'reapply_erasures', 'reveal', 'reveal_of', 'rewrapped_key', 'rotate_master_key',
+		'prometheus', 'record_event', 'reset_stats', 'table_problems', 'take_number', 'unblock', 'wait_for_work', 'check_privacy', 'erase_subject', 'export_erasures', 'certified_erasure', 'lineage', 'master_key_id', 'master_key_problem', 'protect', 'reapply_erasures', 'reveal', 'reveal_of', 'rewrapped_key', 'rotate_master_key',
 		'subject_hash', 'subject_report', 'queue_stats', 'worker_status', 'append_only', 'key_digest', 'merge_queue', 'pending_changed', 'seal_recorded', 'seal', 'verify_seals', 'prove', 'export_seals', 'seal_leaves']) name ORDER BY 1$$,
 	'the functions, one signature each');
 
@@ -148,15 +148,15 @@ SELECT results_eq(
 		('rotate_master_key', '', 'bigint'), ('export_erasures', '', 'SETOF jsonb'), ('reapply_erasures', 'certificates jsonb[]', 'bigint'),
 		('subject_report', 'subject text', 'TABLE(sid uuid, outbox_id uuid, queue text, event_type text, created_at timestamp with time zone, payload jsonb, headers jsonb)')$$, 'protected fields');
 SELECT results_eq(
-	$$SELECT name, pg_temp.arguments(name), pg_temp.result(name) FROM unnest(ARRAY['reveal_of', 'subject_hash', 'rewrapped_key', 'master_key_id', 'master_key_problem', 'lineage', 'hash_key_id', 'check_privacy']) name$$,
+	$$SELECT name, pg_temp.arguments(name), pg_temp.result(name) FROM unnest(ARRAY['reveal_of', 'subject_hash', 'rewrapped_key', 'master_key_id', 'master_key_problem', 'lineage', 'certified_erasure', 'check_privacy']) name$$,
 	$$VALUES ('reveal_of', 'payload jsonb, sids uuid[]', 'jsonb'), ('subject_hash', 'subject text', 'bytea'), ('rewrapped_key', 'wrapped bytea, key_id text, subject_hash bytea, sid uuid', 'bytea'),
-		('master_key_id', '', 'text'), ('master_key_problem', '', 'text'), ('lineage', '', 'text'), ('hash_key_id', '', 'text'), ('check_privacy', 'deep boolean', 'TABLE(severity text, object text, problem text)')$$, 'what serves them');
+		('master_key_id', '', 'text'), ('master_key_problem', '', 'text'), ('lineage', '', 'text'), ('certified_erasure', 'certificate jsonb', 'jsonb'), ('check_privacy', 'deep boolean', 'TABLE(severity text, object text, problem text)')$$, 'what serves them');
 
 -- How they run. What writes is VOLATILE and PARALLEL UNSAFE; none is LEAKPROOF.
 SELECT results_eq(
 	$$SELECT proname::text COLLATE "C", provolatile::text, proparallel::text FROM pg_proc
 		WHERE pronamespace = 'outbox'::regnamespace AND (provolatile <> 'v' OR proparallel <> 'u' OR proleakproof) ORDER BY 1$$,
-	$$VALUES ('backoff' COLLATE "C", 's', 'u'), ('check', 's', 'u'), ('check_privacy', 's', 'u'), ('check_rows', 's', 'u'), ('export_erasures', 's', 'u'), ('hash_key_id', 's', 'u'), ('key_digest', 'i', 's'), ('last_attempt', 's', 'r'), ('lineage', 's', 'u'), ('lost_messages', 's', 'u'), ('master_key_id', 's', 'u'), ('master_key_problem', 's', 'u'), ('message_body', 's', 'r'), ('message_facts', 's', 'r'), ('queue_stats', 'v', 's'), ('queue_status', 'v', 'r'), ('reveal', 's', 'u'), ('reveal_of', 's', 'u'), ('state_diagram', 'i', 's'), ('subject_hash', 's', 'u'), ('subject_report', 's', 'u'), ('table_problems', 's', 'u'), ('worker_status', 'v', 's')$$,
+	$$VALUES ('backoff' COLLATE "C", 's', 'u'), ('certified_erasure', 's', 'u'), ('check', 's', 'u'), ('check_privacy', 's', 'u'), ('check_rows', 's', 'u'), ('export_erasures', 's', 'u'), ('key_digest', 'i', 's'), ('last_attempt', 's', 'r'), ('lineage', 's', 'u'), ('lost_messages', 's', 'u'), ('master_key_id', 's', 'u'), ('master_key_problem', 's', 'u'), ('message_body', 's', 'r'), ('message_facts', 's', 'r'), ('queue_stats', 'v', 's'), ('queue_status', 'v', 'r'), ('reveal', 's', 'u'), ('reveal_of', 's', 'u'), ('state_diagram', 'i', 's'), ('subject_hash', 's', 'u'), ('subject_report', 's', 'u'), ('table_problems', 's', 'u'), ('worker_status', 'v', 's')$$,
 	'what is not VOLATILE and PARALLEL UNSAFE only reads or computes');
 -- Whatever runs with its owner's rights pins search_path, with pg_temp last.
 SELECT is_empty(

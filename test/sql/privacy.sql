@@ -18,12 +18,12 @@ SELECT outbox.reveal('{"a": {"b": [1, "x", null]}}'), outbox.rotate_master_key()
 SELECT t.try($$SELECT * FROM outbox.subject_report('alice')$$);
 SELECT t.try($$SELECT outbox.export_erasures()$$);
 -- No field is there: no key is made.
-SELECT outbox.protect('{"a": 1}', 'alice', '{b,$.c.d,$.a.b,$.a[*],$[0]}'), outbox.protect('7', 'alice', '{b}'), (SELECT count(*) FROM outbox.subject_keys) AS keys;
+SELECT outbox.protect('{"a": null, "l": []}', 'alice', '{b,$.c.d,$.a.b,$.a[*],$.l[0].x}'), outbox.protect('null', 'alice', '{b}'), outbox.protect('[]', 'alice', '{$[*].b}'), (SELECT count(*) FROM outbox.subject_keys) AS keys;
 
 -- Every kind of value, at every kind of place, comes back as it was.
 INSERT INTO t.kept SELECT 'all', outbox.protect(p, 'alice', ARRAY['text', 'a.b', 'number', 'big', 'bool', 'null', 'object', 'array', '$.in.side', '$.list[*].name', '$.list[1].n', '$."q u\"o"', '$.deep[*][*].x'])
 FROM (SELECT '{"text": "Älice \u0007 \\ \"", "a.b": "dots", "number": 1.50, "big": 123456789012345678901234567890.5, "bool": true, "null": null, "object": {"x": {"y": []}}, "array": [1, [2]],
-	"in": {"side": "s", "out": "o"}, "list": [{"name": "a", "n": 1}, {"name": "b", "n": 2}, {"n": 3}, 4], "q u\"o": "", "deep": [[{"x": 1}], [{"x": 2}, {"y": 3}]], "plain": {"$enc": 1}, "a": {"b": "not meant"}}'::jsonb) v(p);
+	"in": {"side": "s", "out": "o"}, "list": [{"name": "a", "n": 1}, {"name": "b", "n": 2}, {"n": 3}, null], "q u\"o": "", "deep": [[{"x": 1}], [{"x": 2}, {"y": 3}]], "plain": {"$enc": 1}, "a": {"b": "not meant"}}'::jsonb) v(p);
 SELECT t.shape(payload) FROM t.kept;
 SELECT t.shape(outbox.reveal(payload - 'plain')) FROM t.kept;
 SELECT outbox.reveal(payload - 'plain')::text ~ '\$enc' AS left_over FROM t.kept;
@@ -67,6 +67,15 @@ SELECT s, t.try(s) FROM (VALUES
 	($$SELECT outbox.protect('{}', 'alice', '{$.a[1}')$$),
 	($$SELECT outbox.protect('{}', 'alice', '{$.a[99999999999999999999]}')$$),
 	($$SELECT outbox.protect('{}', 'alice', ARRAY['$."a'])$$),
+	($$SELECT outbox.protect('{"a": [{"b": "x"}, "x"]}', 'alice', '{$.a[*].b}')$$),
+	($$SELECT outbox.protect('{"a": [["x"]]}', 'alice', '{$.a[0].b}')$$),
+	($$SELECT outbox.protect('{"a": {"b": "x"}}', 'alice', '{$.a[*].b}')$$),
+	($$SELECT outbox.protect('{"a": 1}', 'alice', '{$.a.b}')$$),
+	($$SELECT outbox.protect('{"a": true}', 'alice', '{$.a.b.c}')$$),
+	($$SELECT outbox.protect('{"a": "x"}', 'alice', '{$[*]}')$$),
+	($$SELECT outbox.protect('["x"]', 'alice', '{a}')$$),
+	($$SELECT outbox.protect('"x"', 'alice', '{a}')$$),
+	($$SELECT outbox.protect('{"a": {"$enc": "x"}}', 'alice', '{$.a[*].b}')$$),
 	($$SELECT outbox.reveal(NULL)$$),
 	($$SELECT outbox.erase_subject(NULL, 'r', 'b')$$),
 	($$SELECT outbox.erase_subject('', 'r', 'b')$$),
@@ -97,6 +106,19 @@ SELECT t.try(s) FROM (VALUES
 	($$SELECT outbox.enqueue('bad', queue => 'orders', payload_bytes => '\x00')$$),
 	($$SELECT outbox.enqueue_batch('orders', '[{"event_type": "good", "payload": {"customer": {"id": 1}, "email": "a@b"}}, {"event_type": "bad", "payload": {"email": "a@b"}}]')$$)) v(s);
 
+-- Of another form than the paths: refused, whatever it is, since plain text might be in it; but for null, in which
+-- nothing is. What the producer has protected as a whole stays.
+SELECT lines, t.try(format('SELECT outbox.enqueue(''shape'', %L, ''orders'')', jsonb_build_object('customer', '{"id": 1}'::jsonb, 'lines', lines)))
+FROM unnest('{"{\"note\": \"plain\"}","\"plain\"","5","true","[[{\"note\": \"plain\"}]]","[\"plain\"]","[{\"note\": \"n\"}, 5]","{\"$enc\": \"plain\"}"}'::jsonb[]) lines;
+SELECT p, t.try(format('SELECT outbox.enqueue(''shape'', %L, ''orders'')', p)) FROM unnest('{"[{\"email\": \"a@b\"}]","\"a@b\"","5","{\"lines\": \"no subject\"}"}'::jsonb[]) p;
+SELECT count(*) FROM outbox.enqueue_batch('orders', jsonb_build_array(
+	jsonb_build_object('event_type', 'null lines', 'payload', '{"customer": {"id": 1}, "lines": null}'::jsonb),
+	jsonb_build_object('event_type', 'null line', 'payload', '{"customer": {"id": 1}, "lines": [null, {"note": "n"}]}'::jsonb),
+	jsonb_build_object('event_type', 'no lines', 'payload', '{"customer": {"id": 1}, "lines": []}'::jsonb),
+	jsonb_build_object('event_type', 'whole lines', 'payload', '{"customer": {"id": 1}}' || outbox.protect('{"lines": [{"note": "n"}]}', 'other', '{lines}'))));
+SELECT event_type, t.shape(payload) FROM outbox.messages WHERE event_type ~ 'line' ORDER BY outbox_id;
+SELECT count(outbox.cancel(outbox_id, 'not needed')) AS cancelled FROM outbox.messages JOIN outbox.pending USING (outbox_id) WHERE event_type ~ 'line';
+
 -- By hand: any queue; forged ids lead nowhere.
 SELECT created FROM outbox.enqueue('hand', outbox.protect('{"name": "Al", "sub": {"x": 1}}', '17', '{name}') || outbox.protect('{"other": "Bo"}', 'bo', '{other}'));
 SELECT created FROM outbox.enqueue('forged', jsonb_build_object('f', jsonb_build_object('$enc', jsonb_build_object('v', 1, 'sid', gen_random_uuid(), 'n', 'AAAAAAAAAAAAAAAA', 'c', 'AAAAAAAAAAAAAAAAAAAAAAAA'))));
@@ -119,6 +141,34 @@ SELECT outbox.replay(t.id('three')) IS NOT NULL AS replayed;
 SELECT count(*), count(DISTINCT payload) FROM outbox.messages WHERE event_type = 'three';
 SELECT event_type, count(*) FROM outbox.subject_report('17') GROUP BY 1 ORDER BY 1;
 
+-- A message from before the rule: its replay is protected, and what was protected then stays, also if it was erased.
+-- What the rule cannot protect has no replay.
+SELECT outbox.create_queue('later');
+SELECT count(*) FROM outbox.enqueue_batch('later', jsonb_build_array(
+	jsonb_build_object('event_type', 'before', 'payload', '{"id": "carl", "a": "plain"}'::jsonb),
+	jsonb_build_object('event_type', 'before, by hand', 'payload', '{"id": "carl"}' || outbox.protect('{"a": "hand"}', 'gone', '{a}')),
+	jsonb_build_object('event_type', 'before, nothing', 'payload', '{"b": "no field"}'::jsonb),
+	jsonb_build_object('event_type', 'before, no subject', 'payload', '{"a": "plain"}'::jsonb),
+	jsonb_build_object('event_type', 'before, other form', 'payload', '["plain"]'::jsonb),
+	jsonb_build_object('event_type', 'before, bytes', 'payload_bytes', 'AAAA')));
+SELECT count(outbox.erase_subject('gone', 'r', 'b'));
+SELECT count(outbox.cancel(outbox_id, 'r')) FROM outbox.pending WHERE queue = 'later';
+SELECT outbox.alter_queue('later', protect => '{"subject": "id", "fields": ["a"]}');
+SELECT event_type, t.try(format('SELECT outbox.replay(%L)', outbox_id))
+FROM outbox.messages WHERE queue = 'later' ORDER BY outbox_id;
+SELECT r.event_type, t.shape(r.payload), t.shape(outbox.reveal(r.payload)), (SELECT count(*) FROM outbox.subject_messages s WHERE s.outbox_id = r.outbox_id) AS links
+FROM outbox.messages r WHERE queue = 'later' AND replay_of IS NOT NULL ORDER BY outbox_id;
+
+-- The handler of a queue that reveals gets plain text, and of one that does not, ciphertext.
+CREATE TABLE t.handled (queue text, payload jsonb);
+CREATE FUNCTION t.handles(c outbox.claimed) RETURNS void LANGUAGE sql SECURITY DEFINER AS 'INSERT INTO t.handled VALUES (c.queue, c.payload)';
+SELECT outbox.create_queue('handled', handler => 't.handles', protect => '{"subject": "id", "fields": ["a"]}', reveal_on_claim => true);
+SELECT outbox.create_queue('handled closed', handler => 't.handles', protect => '{"subject": "id", "fields": ["a"]}');
+SELECT count(*) FROM unnest('{handled,handled closed}'::text[]) q, outbox.enqueue('handled', '{"id": 3, "a": "plain"}', q);
+SELECT count(*) > 0 AS maintained FROM outbox.maintain();
+SELECT queue, t.shape(payload) FROM t.handled ORDER BY 1;
+SELECT outbox.drop_queue(q) FROM unnest('{handled,handled closed}'::text[]) q;
+
 -- Erased.
 BEGIN;
 SELECT outbox.erase_subject('17', 'request 5', 'the person') IS NOT NULL AS erased;
@@ -126,7 +176,7 @@ ROLLBACK;
 SELECT event_type, t.shape(outbox.reveal(payload)) FROM outbox.messages WHERE event_type = 'one';
 SELECT outbox.erase_subject('17', 'request 5', 'the person') AS certificate \gset
 SELECT reason, requested_by, erased_by = current_user AS by_me, messages, seal_no, sid IS NOT NULL AS had_key, length(subject_hash), erased_at <= clock_timestamp() AS at FROM outbox.erasures WHERE certificate = :'certificate';
-SELECT event_type, t.shape(outbox.reveal(payload)) FROM outbox.messages WHERE event_type <> 'forged' ORDER BY outbox_id;
+SELECT event_type, t.shape(outbox.reveal(payload)) FROM outbox.messages WHERE event_type <> 'forged' AND payload IS NOT NULL ORDER BY outbox_id;
 SELECT event_type, t.shape(payload) FROM outbox.subject_report('17') ORDER BY outbox_id;
 SELECT outbox.reveal(outbox.protect('{"a": 1}', 'alice', '{a}')) AS others_live;
 -- Again, and one who has nothing: certificates of nothing.
@@ -166,6 +216,12 @@ ALTER TABLE outbox.erasures ENABLE ALWAYS TRIGGER append_only;
 SELECT outbox.reveal(payload - 'plain') ->> 'a.b' FROM t.kept;
 UPDATE outbox.subject_hash_key SET lineage = 'elsewhere';
 SELECT severity, object, problem FROM outbox.check() WHERE object ~ 'subject|erasure|master';
+-- A certificate that was changed, or that was never written, destroys nothing.
+SELECT (SELECT string_agg(line, '') FROM t.try(format('SELECT outbox.reapply_erasures(ARRAY[%L, %L]::jsonb[])', e, e || change)) line) LIKE '22023 certificate % is not one of this database%mac is not that of its contents%' AS refused, count(*)
+FROM t.exported, LATERAL (VALUES ('{"reason": "other"}'::jsonb), ('{"messages": 0.0}'), ('{"more": 1}'), ('{"mac": "00"}'), ('{"mac": null}'), (jsonb_build_object('sid', gen_random_uuid())),
+	(jsonb_build_object('sid', (SELECT sid FROM outbox.subject_keys ORDER BY sid LIMIT 1), 'subject_hash', (SELECT encode(subject_hash, 'hex') FROM outbox.subject_keys ORDER BY sid LIMIT 1)))) v(change) GROUP BY 1;
+SELECT (SELECT string_agg(line, '') FROM t.try(format('SELECT outbox.reapply_erasures(ARRAY[%L]::jsonb[])', e - 'mac')) line) LIKE '22023%' AS refused, count(*) FROM t.exported GROUP BY 1;
+SELECT outbox.reveal(payload - 'plain') ->> 'a.b' FROM t.kept;
 SELECT outbox.reapply_erasures(array_agg(e)) FROM t.exported;
 SELECT outbox.reapply_erasures(array_agg(e)) FROM t.exported;
 SELECT severity, object, problem FROM outbox.check() WHERE object ~ 'subject|erasure|master';
@@ -228,3 +284,16 @@ DROP ROLE regress_outbox_dpo, regress_outbox_operates;
 SELECT outbox.create_queue('numbers', protect => '{"subject": "id", "fields": ["a"]}');
 SELECT count(*) FROM outbox.enqueue_batch('numbers', '[{"event_type": "n", "payload": {"id": 5, "a": "x"}}, {"event_type": "n", "payload": {"id": 5.0, "a": "y"}}]');
 SELECT count(DISTINCT payload #>> '{a,$enc,sid}') FROM outbox.messages WHERE queue = 'numbers';
+
+-- A session that saw a database without keys, into which a restore brings some.
+CREATE TABLE t.keys AS SELECT (SELECT to_jsonb(h) FROM outbox.subject_hash_key h) AS hash_key, (SELECT jsonb_agg(k) FROM outbox.subject_keys k) AS keys;
+SELECT outbox.protect('{"a": "x"}', 'restored', '{a}') AS hand \gset
+UPDATE t.keys SET keys = (SELECT jsonb_agg(k) FROM outbox.subject_keys k);
+DELETE FROM outbox.subject_hash_key;
+DELETE FROM outbox.subject_keys;
+\c
+SELECT created FROM outbox.enqueue('looks', '{"a": 1}');
+INSERT INTO outbox.subject_hash_key SELECT r.* FROM t.keys, jsonb_populate_record(NULL::outbox.subject_hash_key, hash_key) r;
+INSERT INTO outbox.subject_keys SELECT r.* FROM t.keys, jsonb_populate_recordset(NULL::outbox.subject_keys, keys) r;
+SELECT created FROM outbox.enqueue('after a restore', :'hand');
+SELECT event_type, outbox.reveal(payload) FROM outbox.subject_report('restored') r;

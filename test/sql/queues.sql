@@ -34,7 +34,7 @@ SELECT queue, max_attempts, paused FROM outbox.queues WHERE queue IN ('all', 'de
 SELECT outbox.alter_queue('plain', lease => '7 s');
 SELECT outbox.alter_queue('all', NULL);
 SELECT outbox.alter_queue('all', max_releases => NULL, rate_burst => NULL, max_in_flight_per_key => NULL, fair_by => '', priority_aging => '0', handler => '', dead_letter_queue => '', protect => '{}', reveal_on_claim => false, audit_events => false);
-SELECT outbox.alter_queue('named', max_attempts => 3, backoff_jitter => 0, paused => true, ordering => 'numbered', repair_delay => '9 s', backoff_base => '0', backoff_cap => '0', on_dead_head => 'continue', payload_kind => 'object', max_releases => 4, rate_limit => NULL, rate_burst => 3, handler_timeout => '7 s', dead_letter_queue => '', protect => '{"subject": "$.a[0].\"b\"", "fields": []}', reveal_on_claim => true);
+SELECT outbox.alter_queue('named', max_attempts => 3, backoff_jitter => 0, paused => true, ordering => 'numbered', repair_delay => '9 s', backoff_base => '0', backoff_cap => '0', on_dead_head => 'continue', payload_kind => 'object', max_releases => 4, rate_limit => NULL, rate_burst => 3, handler_timeout => '7 s', dead_letter_queue => '', protect => '{"subject": "$.a[0].\"b\"", "fields": ["f"]}', reveal_on_claim => true);
 SELECT outbox.alter_queue('default');
 SELECT * FROM t.queues;
 SELECT outbox.alter_queue('nowhere', lease => '1 s');
@@ -151,6 +151,7 @@ SELECT t.try(replace(s, 'F(', f)) FROM (VALUES ($$outbox.create_queue('bad', $$)
 	(40, $$SELECT F(protect => '{"subject": "s", "fields": "f"}')$$),
 	(41, $$SELECT F(protect => '{"subject": "s", "fields": [1]}')$$),
 	(42, $$SELECT F(protect => '{"subject": "s", "fields": ["$.."]}')$$),
+	(43, $$SELECT F(protect => '{"subject": "s", "fields": []}')$$),
 	(33, $$SELECT F(priority_aging => '1 min', fair_by => 'partition_key')$$),
 	(34, $$SELECT F(priority_aging => '1 min', max_in_flight_per_key => 1)$$)) v(n, s) ORDER BY f DESC, n;
 SELECT t.try(s) FROM (VALUES
