@@ -99,7 +99,7 @@ $node->safe_psql('postgres', q{SELECT outbox.cancel(outbox_id, 'end of this part
 
 # ---------------------------------------------------------------- everything runs
 
-$node->safe_psql('postgres', q{SELECT count(id) FROM generate_series(1, 1500) n, LATERAL produce_old('backlog ' || n % 20) id});
+$node->safe_psql('postgres', q{SELECT count(id) FROM generate_series(1, 800) n, LATERAL produce_old('backlog ' || n % 20) id});
 my $load = start_load($node, $seed, produce_old => [ 2, 100, 'producer' ], work_old => [ 3, 30 ], work_new => [ 2, 100 ], produce_new => [ 2, 50 ]);
 $node->poll_query_until('postgres', q{SELECT count(*) > 20 FROM effects WHERE side = 'old'}) or die;
 move_and_kill($node);
@@ -108,7 +108,7 @@ my $redirected = $node->safe_psql('postgres', q{SELECT produce_old('redirected')
 is($node->safe_psql('postgres', "SELECT (SELECT count(*) FROM outbox.messages WHERE idempotency_key = 'pgmq.q_mail $redirected'), (SELECT count(*) FROM pgmq.q_mail WHERE msg_id = $redirected)"),
 	'1|0', 'a redirected message has an id, and is in the outbox only');
 my $after = $node->safe_psql('postgres', 'SELECT max(unit) FROM units');
-drain($node, until => "SELECT count(*) > $after + 200 FROM units");
+drain($node, until => "SELECT count(*) > $after + 100 FROM units");
 stop_load([ grep { $_->{name} =~ /^produce/ } @$load ], 'producers');
 drain($node);
 stop_load([ grep { $_->{name} =~ /^work/ } @$load ], 'workers');

@@ -62,7 +62,7 @@ $node->safe_psql('postgres', q{SELECT outbox.cancel(outbox_id, 'end of this part
 
 # ---------------------------------------------------------------- everything runs
 
-$node->safe_psql('postgres', q{SELECT count(graphile_worker.add_job('work', json_build_object('unit', make_unit('backlog')))) FROM generate_series(1, 1500)});
+$node->safe_psql('postgres', q{SELECT count(graphile_worker.add_job('work', json_build_object('unit', make_unit('backlog')))) FROM generate_series(1, 800)});
 my @old = map { start_node($node, 'owner', 'graphile_worker', $seed + $_, 10) } 1, 2;
 my $load = start_load($node, $seed, produce_old => [ 2, 100, 'producer' ], work_new => [ 2, 100 ], produce_new => [ 2, 50 ]);
 $node->poll_query_until('postgres', q{SELECT count(*) > 20 FROM effects WHERE side = 'old'}) or die;
@@ -72,7 +72,7 @@ my $redirected = $node->safe_psql('postgres', q{SELECT produce_old('redirected')
 is($node->safe_psql('postgres', "SELECT (SELECT count(*) FROM outbox.messages WHERE idempotency_key = 'graphile-worker $redirected'), (SELECT count(*) FROM graphile_worker.jobs WHERE id = $redirected)"),
 	'1|0', 'a redirected job has an id, and is in the outbox only');
 my $after = $node->safe_psql('postgres', 'SELECT max(unit) FROM units');
-drain($node, role => 'owner', until => "SELECT count(*) > $after + 200 FROM units");
+drain($node, role => 'owner', until => "SELECT count(*) > $after + 100 FROM units");
 stop_load([ grep { $_->{name} =~ /^produce/ } @$load ], 'producers');
 drain($node, role => 'owner');
 stop_load([ grep { $_->{name} =~ /^work/ } @$load ], 'workers');
@@ -85,7 +85,7 @@ $node->stop;
 $node = new_node('in_order', preload => 1, conf => 'synchronous_commit = off');
 make_units($node, in_order => 1);
 make_origin($node);
-$node->safe_psql('postgres', 'DO $$ BEGIN FOR n IN 1 .. 800 LOOP PERFORM produce_old(\'backlog \' || n % 20); COMMIT; END LOOP; END $$');
+$node->safe_psql('postgres', 'DO $$ BEGIN FOR n IN 1 .. 500 LOOP PERFORM produce_old(\'backlog \' || n % 20); COMMIT; END LOOP; END $$');
 install($node, 'graphile_worker', queue => 'work', role => 'owner');
 my $old = start_node($node, 'owner', 'graphile_worker', $seed, 0);
 $load = start_load($node, $seed, produce_old => [ 2, 100, 'producer' ], work_new => [ 2, 100 ]);
@@ -94,7 +94,7 @@ stop_node($old);
 move_and_kill($node, role => 'owner', in_order => 1);
 redirect($node, role => 'owner', in_order => 1);
 $after = $node->safe_psql('postgres', 'SELECT max(unit) FROM units');
-$node->poll_query_until('postgres', "SELECT count(*) > $after + 200 FROM units") or die;
+$node->poll_query_until('postgres', "SELECT count(*) > $after + 100 FROM units") or die;
 stop_load([ grep { $_->{name} =~ /^produce/ } @$load ], 'producers');
 drain($node, role => 'owner');
 stop_load([ grep { $_->{name} =~ /^work/ } @$load ], 'workers');

@@ -42,7 +42,7 @@ $node->safe_psql('postgres', q{SELECT outbox.cancel(outbox_id, 'end of this part
 
 # ---------------------------------------------------------------- everything runs
 
-$node->safe_psql('postgres', q{INSERT INTO pgboss.job (name, data, retry_limit) SELECT 'mail', jsonb_build_object('unit', make_unit('backlog')), 20 FROM generate_series(1, 1500)});
+$node->safe_psql('postgres', q{INSERT INTO pgboss.job (name, data, retry_limit) SELECT 'mail', jsonb_build_object('unit', make_unit('backlog')), 20 FROM generate_series(1, 800)});
 my $producer = start_node($node, 'postgres', 'pg_boss', $seed, 'produce');
 my $worker = start_node($node, 'postgres', 'pg_boss', $seed + 1, 'work');
 my $load = start_load($node, $seed, work_new => [ 2, 100 ], produce_new => [ 2, 50 ]);
@@ -50,7 +50,7 @@ $node->poll_query_until('postgres', q{SELECT count(*) > 20 FROM effects WHERE si
 move_and_kill($node);
 redirect($node);
 my $after = $node->safe_psql('postgres', 'SELECT max(unit) FROM units');
-drain($node, until => "SELECT count(*) > $after + 200 FROM units");
+drain($node, until => "SELECT count(*) > $after + 100 FROM units");
 stop_node($producer);
 stop_load([ grep { $_->{name} =~ /^produce/ } @$load ], 'producers');
 drain($node);

@@ -14,6 +14,17 @@ use Test::More;
 our @EXPORT = qw(make_units script install call start_load stop_load move_and_kill redirect drain all_done_once
 	start_node stop_node);
 
+# However the test ends, these end with it.
+my @running;
+
+END
+{
+	foreach my $run (grep { $_->pumpable } @running)
+	{
+		$run->signal('KILL');
+	}
+}
+
 # Tables of units and effects; a queue; what new producers and new workers do. Effects of one unit: one, if all is well.
 sub make_units
 {
@@ -37,7 +48,7 @@ sub make_units
 		DECLARE
 			m record;
 		BEGIN
-			FOR m IN SELECT * FROM outbox.claim(worker, 5, queues => '{work}') LOOP
+			FOR m IN SELECT * FROM outbox.claim(worker, 20, queues => '{work}') LOOP
 				IF outcome = 0 THEN
 					PERFORM outbox.release(worker, ARRAY[m.outbox_id], ARRAY[m.lease_token]);
 				ELSE
@@ -86,6 +97,7 @@ sub start_load
 		$one->{run} = IPC::Run::start([ 'pgbench', '-n', '-c', $clients, '-T', '600', '-R', $rate, '--random-seed', $seed, '-f', $node->basedir . "/$name.sql",
 				$node->connstr('postgres') . ($role ? " user=$role" : '') ], '<', \undef, '>', \$one->{out}, '2>', \$one->{err});
 		push @load, $one;
+		push @running, $one->{run};
 	}
 	return \@load;
 }
@@ -114,6 +126,7 @@ sub start_node
 
 	$one->{run} = IPC::Run::start([ 'node', "test/migrate/$program.js", 'postgres:///postgres?host=' . $node->host . '&port=' . $node->port . "&user=$user", @arguments ],
 		'<', \undef, '>', \$one->{out}, '2>', \$one->{err});
+	push @running, $one->{run};
 	return $one;
 }
 
