@@ -1032,6 +1032,14 @@ $$Ends a pending message: appends FAILED / CANCELLED with the reason and returns
 reason: kept as error_message, not empty. force: also when a worker holds a live lease, who then gets P7002.
 Errors: P7005 not pending; 55006 a live lease and no force; P7001; 22004 and 22023 bad arguments. Locks: waits for the pending row. Cost: as complete.$$;
 
+CREATE FUNCTION outbox.cancel_batch(outbox_ids uuid[], reason text, force boolean DEFAULT false)
+RETURNS TABLE (outbox_id uuid, attempt_no integer, error text)
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_cancel_batch';
+COMMENT ON FUNCTION outbox.cancel_batch(uuid[], text, boolean) IS
+$$cancel() for many messages, item by item, in one transaction: one row for each, in their order. error: NULL, or an SQLSTATE: P7005 not pending, 55006 a live lease and no force, 55P03 another transaction holds the row, and those of cancel().
+outbox_ids: at most outbox.max_batch. reason, force: as in cancel.
+Errors of the whole call: 22004 and 22023 bad arguments. Locks: the pending rows; it waits for none. Cost: that of cancel() for each.$$;
+
 CREATE FUNCTION outbox.unblock(queue text, partition_key text)
 RETURNS uuid LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_unblock';
 COMMENT ON FUNCTION outbox.unblock(text, text) IS
@@ -1059,6 +1067,14 @@ COMMENT ON FUNCTION outbox.replay(uuid, timestamptz) IS
 $$Makes a dead letter a new message, at most once, and returns the new outbox_id: same event_id, payload or payload_bytes, content_type, headers and routing, not the idempotency key; replay_of names the dead letter. In a numbered or fifo queue it gets its key's next number; but if the dead letter blocks its key, its own number and its place.
 deliver_at: not claimed before; NULL = now.
 Errors: P7005 no dead letter, or replayed before (DETAIL: as what); P7004 its queue is gone; 22004. Locks: waits for an open replay of the same message. Cost: as enqueue.$$;
+
+CREATE FUNCTION outbox.replay_batch(outbox_ids uuid[], deliver_at timestamptz DEFAULT NULL)
+RETURNS TABLE (outbox_id uuid, replay_id uuid, error text)
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_replay_batch';
+COMMENT ON FUNCTION outbox.replay_batch(uuid[], timestamptz) IS
+$$replay() for many dead letters, item by item, in one transaction: one row for each, in their order. error: NULL, or the SQLSTATE that replay() raises.
+outbox_ids: at most outbox.max_batch. deliver_at: as in replay.
+Errors of the whole call: 22004 and 22023 bad arguments. Locks: as replay, until the end of the transaction: in a numbered queue the producers of its keys wait for it. Set lock_timeout, so that it passes keys by that others hold. Cost: that of replay() for each.$$;
 
 CREATE FUNCTION outbox.lost_messages()
 RETURNS TABLE (outbox_id uuid, queue text, event_type text, created_at timestamptz, attempts integer)
@@ -1605,6 +1621,111 @@ COMMENT ON FUNCTION outbox.check_rows(boolean) IS
 $$What check() asks of the rows: pending ones without a message or a queue, those in DEFAULT, how much there is without a retention, keys that a dead message blocks, and limits that expired leases use up. deep: also ordered keys without a head, or with two, and messages without a turn in queues that serve keys in turn.
 No errors. Locks: those of reading. Cost: a few look-ups a queue; deep: reads pending.$$;
 
+---------------------------------------------------------------- many messages
+
+CREATE FUNCTION outbox.checked_batch(queue text, batch_size integer) RETURNS integer
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_checked_batch';
+COMMENT ON FUNCTION outbox.checked_batch(text, integer) IS
+$$Returns batch_size; for cancel_many and replay_many.
+Errors: P7004 unknown queue; 22004; 22023 batch_size below 1 or above outbox.max_batch. Locks: those of reading. Cost: one row read.$$;
+
+CREATE FUNCTION outbox.confirmed(queue text, queue_again text) RETURNS boolean
+LANGUAGE c IMMUTABLE AS 'MODULE_PATHNAME', 'outbox_confirmed';
+COMMENT ON FUNCTION outbox.confirmed(text, text) IS
+$$Whether queue_again repeats the name of the queue, false for NULL; for purge.
+Errors: 22004 queue is NULL; 22023 queue_again is another name. Takes no locks, costs nothing.$$;
+
+CREATE FUNCTION outbox.cancel_many(queue text, reason text, event_type text DEFAULT NULL, error_code text DEFAULT NULL,
+	since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL, batch_size integer DEFAULT 1000, dry_run boolean DEFAULT true, force boolean DEFAULT false)
+RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'
+BEGIN ATOMIC
+	WITH checked AS MATERIALIZED (
+		SELECT outbox.checked_batch(cancel_many.queue, cancel_many.batch_size) AS size
+	), found AS MATERIALIZED (
+		SELECT p.outbox_id, (p.m).event_type AS event, (p.a).error_code AS last_error,
+			p.lease_expires_at IS NOT NULL AND p.lease_expires_at > p.now AND cancel_many.force IS NOT TRUE AS is_leased
+		FROM (
+			SELECT p.outbox_id, p.lease_expires_at, clock_timestamp() AS now, outbox.message_facts(p.outbox_id) AS m, outbox.last_attempt(p.outbox_id) AS a
+			FROM outbox.pending p
+			WHERE p.queue = cancel_many.queue AND (cancel_many.since IS NULL OR p.created_at >= cancel_many.since)
+				AND (cancel_many.until IS NULL OR p.created_at < cancel_many.until)) p
+		WHERE (cancel_many.event_type IS NULL OR (p.m).event_type = cancel_many.event_type)
+			AND (cancel_many.error_code IS NULL OR (p.a).error_code = cancel_many.error_code)
+	), chosen AS MATERIALIZED (
+		SELECT f.outbox_id FROM found f WHERE NOT f.is_leased ORDER BY f.outbox_id LIMIT (SELECT c.size FROM checked c)
+	), tried AS MATERIALIZED (
+		SELECT b.outbox_id, b.error
+		FROM outbox.cancel_batch((SELECT coalesce(array_agg(c.outbox_id ORDER BY c.outbox_id), '{}') FROM chosen c), cancel_many.reason, cancel_many.force IS TRUE) b
+		WHERE cancel_many.dry_run IS FALSE
+	)
+	SELECT f.event, f.last_error, count(*), count(t.outbox_id) FILTER (WHERE t.error IS NULL),
+		count(*) FILTER (WHERE f.is_leased OR t.error IS NOT NULL),
+		count(*) FILTER (WHERE NOT f.is_leased AND t.outbox_id IS NULL),
+		string_agg(DISTINCT CASE WHEN f.is_leased OR t.error = '55006' THEN 'leased' WHEN t.error = '55P03' THEN 'in use' WHEN t.error = 'P7005' THEN 'ended' ELSE t.error END, ', '),
+		min(f.outbox_id::text)::uuid
+	FROM found f LEFT JOIN tried t ON t.outbox_id = f.outbox_id
+	GROUP BY f.event, f.last_error ORDER BY f.event, f.last_error
+	-- no limit; it is asked for in any case, so that bad arguments are an error where nothing is found
+	LIMIT (SELECT CASE WHEN c.size IS NULL THEN 0::bigint END FROM checked c);
+END;
+COMMENT ON FUNCTION outbox.cancel_many(text, text, text, text, timestamptz, timestamptz, integer, boolean, boolean) IS
+$$Cancels the pending messages of a queue that match, or shows what it would cancel: one row for each event type and last error.
+queue, reason: as in cancel. event_type, error_code (of the last attempt), since and until (from created_at on, and before): NULL = all. batch_size: at most so many in this call, oldest first. dry_run: false = cancel. force: also what a worker holds under a live lease. NULL = the default.
+matching: how many there are. done: cancelled now. skipped: left alone: why = leased, in use by another transaction, ended meanwhile, or an SQLSTATE. remaining: left for the next call. sample: the oldest.
+Errors: P7004 unknown queue; 22004, 22023 bad arguments. Locks: the pending rows that it cancels, until the end of the transaction; it waits for no row, and for no other lock longer than 50 ms. Cost: reads the pending messages of the queue, with one look-up in messages and one in the ledger for each, and that of cancel() for each that it cancels.$$;
+
+CREATE FUNCTION outbox.replay_many(queue text, event_type text DEFAULT NULL, error_code text DEFAULT NULL,
+	since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL, batch_size integer DEFAULT 1000, dry_run boolean DEFAULT true, again boolean DEFAULT false)
+RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'
+BEGIN ATOMIC
+	WITH checked AS MATERIALIZED (
+		SELECT outbox.checked_batch(replay_many.queue, replay_many.batch_size) AS size
+	), found AS MATERIALIZED (
+		SELECT d.outbox_id, (d.m).event_type AS event, (d.a).error_code AS last_error
+		FROM (
+			SELECT d.outbox_id, outbox.message_facts(d.outbox_id) AS m, outbox.last_attempt(d.outbox_id) AS a, clock_timestamp() AS now
+			FROM outbox.dead d
+			WHERE d.queue = replay_many.queue AND d.acknowledged_at IS NULL AND (replay_many.since IS NULL OR d.died_at >= replay_many.since)
+				AND (replay_many.until IS NULL OR d.died_at < replay_many.until)) d
+		WHERE (replay_many.event_type IS NULL OR (d.m).event_type = replay_many.event_type)
+			AND CASE WHEN replay_many.error_code IS NULL THEN (d.a).error_code IS DISTINCT FROM 'CANCELLED' ELSE (d.a).error_code = replay_many.error_code END
+			AND (replay_many.again IS TRUE OR (d.m).replay_of IS NULL)
+	), chosen AS MATERIALIZED (
+		SELECT f.outbox_id FROM found f ORDER BY f.outbox_id LIMIT (SELECT c.size FROM checked c)
+	), tried AS MATERIALIZED (
+		SELECT b.outbox_id, b.error
+		FROM outbox.replay_batch((SELECT coalesce(array_agg(c.outbox_id ORDER BY c.outbox_id), '{}') FROM chosen c)) b
+		WHERE replay_many.dry_run IS FALSE
+	)
+	SELECT f.event, f.last_error, count(*), count(t.outbox_id) FILTER (WHERE t.error IS NULL),
+		count(*) FILTER (WHERE t.error IS NOT NULL), count(*) FILTER (WHERE t.outbox_id IS NULL),
+		string_agg(DISTINCT CASE t.error WHEN '55P03' THEN 'in use' WHEN 'P7005' THEN 'replayed or gone' ELSE t.error END, ', '),
+		min(f.outbox_id::text)::uuid
+	FROM found f LEFT JOIN tried t ON t.outbox_id = f.outbox_id
+	GROUP BY f.event, f.last_error ORDER BY f.event, f.last_error
+	LIMIT (SELECT CASE WHEN c.size IS NULL THEN 0::bigint END FROM checked c);
+END;
+COMMENT ON FUNCTION outbox.replay_many(text, text, text, timestamptz, timestamptz, integer, boolean, boolean) IS
+$$Replays the dead letters of a queue that match, or shows what it would replay: one row for each event type and error. It leaves alone what was acknowledged, what was cancelled, unless error_code is CANCELLED, and what is itself a replay, unless again is true: so two calls deliver no message twice.
+queue: an existing one. event_type, error_code, since and until (from died_at on, and before): NULL = all. batch_size: at most so many in this call, oldest first. dry_run: false = replay. again: also replays that died. NULL = the default.
+matching: how many there are. done: replayed now. skipped: left alone: why = in use by another transaction, replayed or gone, or an SQLSTATE. remaining: left for the next call. sample: the oldest.
+Errors: P7004 unknown queue; 22004, 22023 bad arguments. Locks: as replay_batch; it waits for none longer than 50 ms. Cost: reads the dead letters of the queue, with one look-up in messages and one in the ledger for each, and that of replay() for each that it replays.$$;
+
+CREATE FUNCTION outbox.purge(queue text, queue_again text DEFAULT NULL, batch_size integer DEFAULT 1000, force boolean DEFAULT false)
+RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+	SELECT m.event, m.last_error, m.matching, m.done, m.skipped, m.remaining, m.why, m.sample
+	FROM outbox.cancel_many(purge.queue, 'purged', batch_size => purge.batch_size, dry_run => NOT outbox.confirmed(purge.queue, purge.queue_again),
+		force => purge.force) m;
+END;
+COMMENT ON FUNCTION outbox.purge(text, text, integer, boolean) IS
+$$Cancels all pending messages of a queue, with the reason "purged", or shows what it would cancel: cancel_many() without a filter. They are dead letters then, and can be replayed.
+queue, queue_again: the queue, twice; queue_again NULL = only show. batch_size, force: as in cancel_many.
+Errors: 22023 queue_again is another name, and as cancel_many. Locks and cost: as cancel_many.$$;
+
 ---------------------------------------------------------------- privacy
 
 CREATE FUNCTION outbox.protect(payload jsonb, subject text, fields text[]) RETURNS jsonb
@@ -2065,6 +2186,8 @@ GRANT EXECUTE ON FUNCTION
 	outbox.drop_queue(text), outbox.pause(text), outbox.resume(text), outbox.take_number(text, text),
 	outbox.cancel(uuid, text, boolean), outbox.unblock(text, text), outbox.break_lease(uuid, text), outbox.reschedule(uuid, timestamptz, integer),
 	outbox.replay(uuid, timestamptz), outbox.acknowledge_dead(uuid, text),
+	outbox.cancel_batch(uuid[], text, boolean), outbox.replay_batch(uuid[], timestamptz), outbox.checked_batch(text, integer), outbox.confirmed(text, text),
+	outbox.cancel_many, outbox.replay_many, outbox.purge,
 	outbox.backoff(text, integer, uuid), outbox.maintain(), outbox.set_retention(interval, interval, text), outbox.state_diagram(), outbox.check(boolean), outbox.reset_stats(),
 	outbox.restore_pending()
 TO outbox_operator;

@@ -20,9 +20,18 @@ state_now(const PendingRow *row)
 	return row->lease_expires_at > GetCurrentTimestamp() ? core::State::leased : core::State::expired;
 }
 
+Changed
+refuse_leased(const PendingRow *row, int *sqlstate)
+{
+	if (sqlstate == nullptr)
+		raise_leased(row, "Use force => true to cancel it anyway.");
+	*sqlstate = ERRCODE_OBJECT_IN_USE;
+	return Changed::done;
+}
+
 // Changed::outdated: look again.
 Changed
-try_cancel(Call *call, const core::Uuid &id, text *reason, bool force, text *by, int *attempt_no)
+try_cancel(Call *call, const core::Uuid &id, const Cancelling &how, int *attempt_no, int *sqlstate)
 {
 	PendingRow *row = find_pending(call, id);
 	core::State state = row != nullptr ? state_now(row) : core::State::absent;
@@ -34,37 +43,44 @@ try_cancel(Call *call, const core::Uuid &id, text *reason, bool force, text *by,
 	*attempt_no = 0;
 	if (row == nullptr)
 		return Changed::done;
-	if (state == core::State::leased && !force)
-		raise_leased(row, "Use force => true to cancel it anyway.");
+	if (state == core::State::leased && !how.force)
+		return refuse_leased(row, sqlstate);
 	before = tried(call, id);
-	if (check_not_ended(call, row, before, Wait::for_row) != Changed::done)
-		return Changed::outdated;
-	attempt = attempt_for(row, next_attempt_no(before, id), expect(state, core::Event::cancel, false).record, by);
+	changed = check_not_ended(call, row, before, how.wait, sqlstate);
+	if (changed != Changed::done || before.terminal)
+		return changed;
+	attempt = attempt_for(row, next_attempt_no(before, id), expect(state, core::Event::cancel, false).record, how.by);
 	attempt.lost = state == core::State::expired;
-	attempt.wait = Wait::for_row;
+	attempt.wait = how.wait;
 	attempt.details.error_code = cstring_to_text(cancelled_code);
-	attempt.details.error_message = reason;
-	changed = remove(call, row, Wait::for_row);
+	attempt.details.error_message = how.reason;
+	changed = remove(call, row, how.wait);
 	if (changed == Changed::done)
 	{
 		append(call, &appended, 1);
 		pass_turn(call, row, false);
 		note_count(row->queue, Counter::cancelled);
-		record_for_message(call, "MESSAGE_CANCELLED", row->queue, id, attempt.attempt_no, reason);
+		record_for_message(call, "MESSAGE_CANCELLED", row->queue, id, attempt.attempt_no, how.reason);
+		*attempt_no = attempt.attempt_no;
 	}
-	*attempt_no = attempt.attempt_no;
 	return changed;
 }
 
 } // namespace
 
 int
-cancel_message(Call *call, const core::Uuid &id, text *reason, bool force, text *by)
+cancel_message(Call *call, const core::Uuid &id, const Cancelling &how, int *sqlstate)
 {
 	int attempt_no;
+	Changed changed;
 
-	while (try_cancel(call, id, reason, force, by, &attempt_no) != Changed::done)
+	do
+	{
 		CHECK_FOR_INTERRUPTS();
+		changed = try_cancel(call, id, how, &attempt_no, sqlstate);
+	} while (changed == Changed::outdated);
+	if (sqlstate != nullptr && changed == Changed::busy)
+		*sqlstate = ERRCODE_LOCK_NOT_AVAILABLE;
 	return attempt_no;
 }
 

@@ -9,7 +9,15 @@
 
 namespace outbox {
 
-// Returns the number of the attempt; 0: it is not pending. by: recorded_by.
-int cancel_message(Call *call, const core::Uuid &id, text *reason, bool force, text *by);
+struct Cancelling {
+	text *reason;
+	bool force;
+	text *by; // recorded_by
+	Wait wait;
+};
+
+// Returns the number of the attempt; 0: it is not pending. What else refuses it is raised or, for an item of a batch,
+// in *sqlstate.
+int cancel_message(Call *call, const core::Uuid &id, const Cancelling &how, int *sqlstate = nullptr);
 
 } // namespace outbox

@@ -1,104 +1,46 @@
-// replay: a dead letter becomes a new message, at most once.
+// replay, replay_batch: dead letters become new messages, each at most once.
 //
-// Guarantees: the row in outbox.replays decides. If two sessions replay one message, the second waits
-// for the first. After a commit it gets P7005, after a rollback it replays, in every isolation level.
+// Guarantees: those of message/replaying.h. In replay_batch a fault of one message stops that message alone.
 
+#include "message/replaying.h"
+#include "rows/batch.h"
 #include "server/args.h"
-#include "server/boundary.h"
-#include "rows/key_lock.h"
-#include "server/errors.h"
-#include "message/audit_event.h"
-#include "message/lease.h"
-#include "message/enqueueing.h"
-#include "message/dead.h"
-#include "message/order.h"
 
 namespace outbox {
 
 namespace {
 
-[[noreturn]] void
-not_a_dead_letter(const core::Uuid &id, const char *detail)
-{
-	ereport(ERROR, (errcode(ERRCODE_OUTBOX_NOT_PENDING),
-					errmsg("NOT_PENDING: message %s is not a dead letter", shown(id)), errdetail("%s", detail)));
-}
+struct Items {
+	ArrayArg ids;
+	core::Uuid *replay_ids; // where there is no error
+	int *errors;            // SQLSTATEs
+	const TimestampTz *due; // nullptr = at once
+};
 
-// Its terminal attempt must be FAILED.
 void
-require_dead_letter(Call *call, const core::Uuid &id)
+replay_items(Call *call, Items *items, int first, int count)
 {
-	core::Record state = recorded_end(call, id).state;
-
-	if (state == core::Record::dispatched)
-		not_a_dead_letter(id, "It was delivered.");
-	if (state != core::Record::failed)
-		not_a_dead_letter(id, "It has not ended, or there is no such message.");
-	expect(core::State::failed, core::Event::replay, false);
-}
-
-Message
-read_message(Call *call, const core::Uuid &id, text **queue)
-{
-	using namespace messages_col;
-	Table *leaf = leaf_of(call, messages_shape, id, reads);
-	Message message = {};
-	Probe *probe = probe_id(leaf, id);
-	bool isnull;
-	Datum value;
-	auto read_text = [&](int column) { return copied_text(leaf, probe->slot, column); };
-
-	if (!next_settled(probe, ForwardScanDirection))
-		not_a_dead_letter(id, "The message itself is not there any more.");
-	*queue = read_text(messages_col::queue);
-	message.event_type = read_text(event_type);
-	message.aggregate_type = read_text(aggregate_type);
-	message.aggregate_id = read_text(aggregate_id);
-	message.partition_key = read_text(partition_key);
-	message.sequence_id = DatumGetInt64(leaf->get(probe->slot, sequence_id, &isnull));
-	message.routing_key = read_text(routing_key);
-	value = leaf->get(probe->slot, payload, &isnull);
-	if (!isnull)
-		message.payload = DatumGetJsonbPCopy(value);
-	value = leaf->get(probe->slot, payload_bytes, &isnull);
-	if (!isnull)
-		message.payload_bytes = DatumGetByteaPCopy(value);
-	message.content_type = read_text(content_type);
-	message.headers = DatumGetJsonbPCopy(leaf->get(probe->slot, headers, &isnull));
-	message.priority = DatumGetInt16(leaf->get(probe->slot, priority, &isnull));
-	message.max_attempts = DatumGetInt32(leaf->get(probe->slot, max_attempts, &isnull));
-	message.max_attempts = isnull ? 0 : message.max_attempts;
-	message.has_event_id = true;
-	message.event_id = to_uuid(leaf->get(probe->slot, event_id, &isnull));
-	message.is_replay = true;
-	message.replay_of = id;
-	rest_probe(probe);
-	return message;
-}
-
-// Returns with the key locked. The caller inserts the row of the replay.
-void
-claim_replay(Table *replays, Probe *probe, const core::Uuid &id, KeyLock *held)
-{
-	ScanKeyData key;
-	bool isnull;
-
-	key_equals(&key, primary_index(replays), 1, F_UUID_EQ, from_uuid(id));
-	// The tail of the id is its random part.
-	if (look_up_latched(probe, &key, 1, ForwardScanDirection, held, id.bytes + UUID_LEN - 6, 6))
-		not_a_dead_letter(id, psprintf("It was replayed as %s.",
-									   shown(to_uuid(replays->get(probe->slot, replays_col::replay_id, &isnull)))));
+	for (int i = first; i < first + count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		items->errors[i] = items->ids.is_null(i) ? ERRCODE_NULL_VALUE_NOT_ALLOWED : 0;
+		if (items->errors[i] == 0)
+			items->replay_ids[i] = replay_message(call, to_uuid(items->ids.items[i]), items->due);
+		CommandCounterIncrement(); // the next one may be of the same key
+	}
 }
 
 void
-record_replay(Call *call, const text *queue, const core::Uuid &id, const core::Uuid &replay_id)
+put_replayed(FunctionCallInfo fcinfo, const Items *items)
 {
-	JsonObject detail = begin_object();
-	AuditEvent event = {"MESSAGE_REPLAYED", queue, nullptr, &id, nullptr, 1};
+	for (int i = 0; i < items->ids.count; i++)
+	{
+		bool nulls[3] = {items->ids.is_null(i), items->errors[i] != 0, false};
+		Datum values[3] = {nulls[0] ? 0 : items->ids.items[i], in_place(items->replay_ids[i]),
+						   error_datum(items->errors[i], &nulls[2])};
 
-	put_field(&detail, "replay_id", shown(replay_id));
-	event.detail = end_object(&detail);
-	record_event(call, event);
+		put_result(fcinfo, values, nulls);
+	}
 }
 
 } // namespace
@@ -106,43 +48,35 @@ record_replay(Call *call, const text *queue, const core::Uuid &id, const core::U
 OUTBOX_FUNCTION(outbox_replay)
 {
 	core::Uuid id = to_uuid(required_datum(fcinfo, 0, "outbox_id"));
-	Message message;
-	text *queue;
-	Table *replays;
-	TupleTableSlot *row;
-	KeyLock latch;
-	const Queue *held;
-	Probe probe;
+	TimestampTz due = PG_ARGISNULL(1) ? 0 : PG_GETARG_TIMESTAMPTZ(1);
+	core::Uuid replay_id;
 	Call call;
 
 	begin_call(&call, "replay()");
-	begin_enqueueing(&call);
-	require_dead_letter(&call, id);
-	message = read_message(&call, id, &queue);
-	message.has_deliver_at = !PG_ARGISNULL(1);
-	message.deliver_at = message.has_deliver_at ? PG_GETARG_TIMESTAMPTZ(1) : 0;
-	check_message(&message);
-
-	draw_ids(&message, 1);
-	replays = open(&call, replays_shape, inserts);
-	row = new_row(replays);
-	begin_probe(&probe, replays, primary_index(replays), 1);
-	claim_replay(replays, &probe, id, &latch);
-	set(replays, row, replays_col::outbox_id, from_uuid(id));
-	set(replays, row, replays_col::replay_id, from_uuid(message.id));
-	set(replays, row, replays_col::created_at, TimestampTzGetDatum(call.now));
-	insert_rows(replays, &row, 1);
-	unlock_key(&latch);
-	end_probe(&probe);
-	ExecDropSingleTupleTableSlot(row);
-	remove_dead(&call, id);
-
-	held = hold_queue(&call, queue);
-	message.has_sequence = message.partition_key != nullptr && take_place_of(&call, held, message.partition_key, id);
-	write_messages(&call, held, &message, 1);
-	record_replay(&call, queue, id, message.id);
+	replay_id = replay_message(&call, id, PG_ARGISNULL(1) ? nullptr : &due);
 	end_call(&call);
-	PG_RETURN_DATUM(from_uuid(message.id));
+	PG_RETURN_DATUM(from_uuid(replay_id));
+}
+
+OUTBOX_FUNCTION(outbox_replay_batch)
+{
+	Items items = {required_array(fcinfo, 0, "outbox_ids"), nullptr, nullptr, nullptr};
+	TimestampTz due = PG_ARGISNULL(1) ? 0 : PG_GETARG_TIMESTAMPTZ(1);
+	Size count = static_cast<Size>(Max(items.ids.count, 1));
+	Call call;
+
+	check_batch(items.ids.count, "the number of outbox_ids");
+	items.due = PG_ARGISNULL(1) ? nullptr : &due;
+	items.replay_ids = static_cast<core::Uuid *>(palloc0(sizeof(core::Uuid) * count));
+	items.errors = static_cast<int *>(palloc0(sizeof(int) * count));
+	begin_results(fcinfo, 3);
+	begin_call(&call, "replay_batch()");
+	each_item(
+		&call, items.ids.count, true, [&](Call *inner, int first, int n) { replay_items(inner, &items, first, n); },
+		[&](int i, ErrorData *error) { items.errors[i] = error->sqlerrcode; });
+	put_replayed(fcinfo, &items);
+	end_call(&call);
+	return static_cast<Datum>(0);
 }
 
 } // namespace outbox

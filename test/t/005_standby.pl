@@ -48,6 +48,7 @@ is($standby->safe_psql('postgres', q{SELECT next_sequence_id FROM outbox.sequenc
 is($standby->safe_psql('postgres', q{SELECT outbox.backoff('default', 3)}), '00:00:04', 'backoff()');
 is($standby->safe_psql('postgres', q{SELECT count(*) FROM outbox.check() WHERE severity = 'error'}), '0', 'check()');
 like($standby->safe_psql('postgres', 'SELECT outbox.prometheus()'), qr/^outbox_pending_depth\{queue="default"\} 6$/m, 'prometheus()');
+is($standby->safe_psql('postgres', q{SELECT event, matching FROM outbox.replay_many('default')}), 'm4|1', 'replay_many() shows what it would replay');
 like($standby->safe_psql('postgres', q{SELECT outbox.state_diagram()}), qr/^digraph/, 'state_diagram()');
 
 # ---------------------------------------------------------------- writing
@@ -77,7 +78,12 @@ my %writes = (
 	break_lease => [qq{outbox.break_lease('$id', 'no')}],
 	reschedule => [qq{outbox.reschedule('$id', now())}],
 	cancel => [qq{outbox.cancel('$id', 'no', true)}],
+	cancel_batch => [ qq{outbox.cancel_batch(ARRAY['$id']::uuid[], 'no')}, q{outbox.cancel_batch('{}', 'no')} ],
+	cancel_many => [q{outbox.cancel_many('default', 'no', dry_run => false)}],
+	purge => [q{outbox.purge('default', 'default')}],
 	replay => [qq{outbox.replay('$dead')}],
+	replay_batch => [ qq{outbox.replay_batch(ARRAY['$dead']::uuid[])}, q{outbox.replay_batch('{}')} ],
+	replay_many => [q{outbox.replay_many('default', dry_run => false)}],
 	acknowledge_dead => [qq{outbox.acknowledge_dead('$dead', 'no')}],
 	set_retention => [q{outbox.set_retention('90 days')}],
 	restore_pending => [q{outbox.restore_pending()}],
