@@ -1177,7 +1177,8 @@ COMMENT ON COLUMN outbox.sequences.partition_key IS 'the partition key';
 COMMENT ON COLUMN outbox.sequences.next_sequence_id IS 'the number that the next message will carry; NULL = there is none left';
 
 CREATE FUNCTION outbox.message_facts(outbox_id uuid, OUT event_id uuid, OUT event_type text, OUT aggregate_type text,
-	OUT aggregate_id text, OUT partition_key text, OUT sequence_id bigint, OUT routing_key text, OUT replay_of uuid, OUT created_at timestamptz)
+	OUT aggregate_id text, OUT partition_key text, OUT sequence_id bigint, OUT routing_key text, OUT replay_of uuid, OUT created_at timestamptz,
+	OUT queue text)
 LANGUAGE c STABLE STRICT PARALLEL RESTRICTED COST 1 AS 'MODULE_PATHNAME', 'outbox_message';
 COMMENT ON FUNCTION outbox.message_facts(uuid) IS
 $$The columns of outbox.messages of these names, of one message, but not its payload; NULL when there is none. The views call it.
@@ -1621,7 +1622,7 @@ COMMENT ON FUNCTION outbox.check_rows(boolean) IS
 $$What check() asks of the rows: pending ones without a message or a queue, those in DEFAULT, how much there is without a retention, keys that a dead message blocks, and limits that expired leases use up. deep: also ordered keys without a head, or with two, and messages without a turn in queues that serve keys in turn.
 No errors. Locks: those of reading. Cost: a few look-ups a queue; deep: reads pending.$$;
 
----------------------------------------------------------------- many messages
+---------------------------------------------------------------- many messages, and one
 
 CREATE FUNCTION outbox.checked_batch(queue text, batch_size integer) RETURNS integer
 LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_checked_batch';
@@ -1725,6 +1726,129 @@ COMMENT ON FUNCTION outbox.purge(text, text, integer, boolean) IS
 $$Cancels all pending messages of a queue, with the reason "purged", or shows what it would cancel: cancel_many() without a filter. They are dead letters then, and can be replayed.
 queue, queue_again: the queue, twice; queue_again NULL = only show. batch_size, force: as in cancel_many.
 Errors: 22023 queue_again is another name, and as cancel_many. Locks and cost: as cancel_many.$$;
+
+CREATE FUNCTION outbox.shown_time(at timestamptz, now timestamptz) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+RETURN date_trunc('second', shown_time.at)::text || CASE WHEN shown_time.at > shown_time.now THEN ' (in ' || date_trunc('second', shown_time.at - shown_time.now)::text || ')'
+	ELSE ' (' || date_trunc('second', shown_time.now - shown_time.at)::text || ' ago)' END;
+COMMENT ON FUNCTION outbox.shown_time(timestamptz, timestamptz) IS
+$$A time, and how far it is from now, in words; for explain.
+No errors, no locks, no cost.$$;
+
+CREATE FUNCTION outbox.explain(outbox_id uuid) RETURNS text
+LANGUAGE sql STABLE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+	WITH asked AS MATERIALIZED (
+		SELECT explain.outbox_id AS id, clock_timestamp() AS now, outbox.message_facts(explain.outbox_id) AS m, outbox.last_attempt(explain.outbox_id) AS a
+	), its AS MATERIALIZED (
+		SELECT p.queue, p.partition_key, p.sequence_id, p.fair_key, p.priority, p.held_back, p.attempt_count, p.release_count, p.next_attempt_at,
+			p.claimed_by, p.claimed_at, p.lease_expires_at, CASE
+				WHEN p.lease_expires_at > k.now THEN 'leased'
+				WHEN p.lease_expires_at IS NOT NULL THEN 'expired'
+				WHEN p.held_back THEN 'waiting'
+				WHEN p.next_attempt_at > k.now THEN 'scheduled'
+				ELSE 'due' END AS state,
+			outbox.key_digest(p.queue, p.partition_key) AS digest, p.attempt_count + 1 >= coalesce(p.max_attempts, q.max_attempts) AS is_last,
+			coalesce(p.max_attempts, q.max_attempts) AS ceiling, q.queue IS NOT NULL AS has_queue, q.paused, q.repair_delay, q.handler, q.rate_limit, q.max_in_flight, q.max_in_flight_per_key
+		FROM asked k JOIN outbox.pending p ON p.outbox_id = k.id LEFT JOIN outbox.queues q ON q.queue = p.queue
+	), holder AS MATERIALIZED (
+		-- an open transaction that has locked or changed the row: claims pass it by
+		SELECT l.pid, true AS is_there FROM outbox.pending p
+		JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = p.xmax AND l.granted AND l.mode = 'ExclusiveLock'
+		WHERE p.outbox_id = explain.outbox_id LIMIT 1
+	), head AS MATERIALIZED (
+		SELECT h.outbox_id, h.sequence_id, h.claimed_by, h.lease_expires_at, h.next_attempt_at, h.attempt_count,
+			(SELECT count(*) FROM outbox.pending b WHERE outbox.key_digest(b.queue, b.partition_key) = r.digest AND b.sequence_id IS NOT NULL
+				AND b.sequence_id < r.sequence_id AND b.sequence_id > h.sequence_id) AS between_them
+		FROM its r JOIN outbox.pending h ON outbox.key_digest(h.queue, h.partition_key) = r.digest AND h.sequence_id IS NOT NULL AND NOT h.held_back
+		WHERE r.held_back ORDER BY h.sequence_id LIMIT 1
+	), blocker AS MATERIALIZED (
+		SELECT b.outbox_id, b.sequence_id, b.created_at FROM its r JOIN outbox.key_marks b ON b.queue = r.queue AND b.digest = r.digest AND b.kind = 'blocked'
+		WHERE r.held_back LIMIT 1
+	), queue AS MATERIALIZED (
+		SELECT s.due_unleased_count AS due, s.leased_count + s.expired_lease_count AS leased, s.counts FROM its r CROSS JOIN LATERAL outbox.queue_status(r.queue) s
+	), worker AS MATERIALIZED (
+		SELECT EXISTS (SELECT 1 FROM outbox.worker_status() w WHERE w.kind = 'worker' AND w.database = current_database() AND w.pid IS NOT NULL) AS runs,
+			(SELECT min(w.last_error) FROM outbox.worker_status() w WHERE w.kind = 'handler' AND w.database = current_database() AND w.failures > 0) AS handler_error
+	), dead AS MATERIALIZED (
+		SELECT d.acknowledged_at, d.acknowledged_by, d.reason, b.outbox_id IS NOT NULL AS blocks
+		FROM outbox.dead d LEFT JOIN outbox.key_marks b ON b.queue = d.queue AND b.kind = 'blocked' AND b.outbox_id = d.outbox_id
+		WHERE d.outbox_id = explain.outbox_id
+	), told AS MATERIALIZED (
+		-- the last attempt
+		SELECT format('attempt %s, %s%s, at %s%s', (k.a).attempt_no, (k.a).state, ' by ' || quote_literal(coalesce((k.a).worker_id, (k.a).recorded_by)), outbox.shown_time((k.a).created_at, k.now),
+			': ' || nullif(concat_ws(': ', (k.a).error_code, nullif((k.a).error_message, '')), '')) AS attempt
+		FROM asked k WHERE (k.a).attempt_no IS NOT NULL
+	)
+	SELECT concat_ws(' ',
+		CASE WHEN (k.m).queue IS NULL AND r.queue IS NULL
+			THEN format('There is no message %s: the transaction that enqueued it has not committed or was rolled back, its partition was retired, or the id is wrong.', k.id)
+			ELSE format('Message %s (%s, queue %s%s%s) ', k.id, coalesce((k.m).event_type, 'not found in messages: see outbox.check()'), quote_literal(coalesce(r.queue, (k.m).queue)),
+				', key ' || quote_literal((k.m).partition_key), ', number ' || (k.m).sequence_id)
+			|| CASE
+				WHEN r.state = 'leased' THEN format('is held by worker %s since %s, until %s.', quote_literal(r.claimed_by), outbox.shown_time(r.claimed_at, k.now), outbox.shown_time(r.lease_expires_at, k.now))
+				WHEN r.state = 'expired' THEN format('was held by worker %s, whose lease ended at %s.', quote_literal(r.claimed_by), outbox.shown_time(r.lease_expires_at, k.now))
+				WHEN r.state = 'waiting' THEN 'waits for an earlier message of its key.'
+				WHEN r.state = 'scheduled' AND r.attempt_count = 0 THEN format('is scheduled for %s.', outbox.shown_time(r.next_attempt_at, k.now))
+				WHEN r.state = 'scheduled' THEN format('waits for its next attempt at %s.', outbox.shown_time(r.next_attempt_at, k.now))
+				WHEN r.state = 'due' THEN format('is due since %s, and no worker holds it.', outbox.shown_time(r.next_attempt_at, k.now))
+				WHEN (k.a).state = 'DISPATCHED' THEN 'was delivered: ' || t.attempt || '. Nothing more happens with it.'
+				WHEN (k.a).state = 'FAILED' THEN 'is a dead letter: ' || t.attempt || '.'
+				ELSE 'is neither pending nor ended: outbox.restore_pending() puts it back.' END END,
+		CASE WHEN r.queue IS NOT NULL AND t.attempt IS NULL THEN 'It was not tried yet.'
+			WHEN r.queue IS NOT NULL THEN format('Attempts so far: %s%s; the last one: %s.', (k.a).attempt_no, ' of ' || r.ceiling, t.attempt) END,
+		CASE WHEN r.release_count > 0 THEN format('Given back untried: %s, as the relay does while its sink is away.', r.release_count) END,
+		-- ended
+		CASE WHEN r.queue IS NULL AND (k.a).state = 'FAILED' THEN CASE
+			WHEN y.replay_id IS NOT NULL THEN format('It was replayed as %s.', y.replay_id)
+			WHEN d.acknowledged_at IS NOT NULL THEN format('%s acknowledged it at %s: %s. It stays dead, unless you call outbox.replay().', quote_literal(d.acknowledged_by), outbox.shown_time(d.acknowledged_at, k.now), d.reason)
+			WHEN d.blocks THEN 'It blocks its key: nothing behind it is delivered before you call outbox.replay() or outbox.unblock().'
+			ELSE 'Nothing happens before you decide: outbox.replay() delivers it again, outbox.acknowledge_dead() lets it rest.' END END,
+		-- what is in its way
+		CASE WHEN r.state = 'waiting' THEN CASE
+			WHEN b.outbox_id IS NOT NULL THEN format('Its key is blocked by message %s, number %s, which died at %s: call outbox.replay() for that, or outbox.unblock().', b.outbox_id, b.sequence_id, outbox.shown_time(b.created_at, k.now))
+			WHEN h.outbox_id IS NOT NULL THEN format('That is message %s, number %s, which %s%s.', h.outbox_id, h.sequence_id, CASE
+					WHEN h.lease_expires_at > k.now THEN format('worker %s holds until %s', quote_literal(h.claimed_by), outbox.shown_time(h.lease_expires_at, k.now))
+					WHEN h.lease_expires_at IS NOT NULL THEN format('worker %s held until %s', quote_literal(h.claimed_by), outbox.shown_time(h.lease_expires_at, k.now))
+					WHEN h.next_attempt_at <= k.now THEN format('is due since %s', outbox.shown_time(h.next_attempt_at, k.now))
+					WHEN h.attempt_count > 0 THEN format('waits for its next attempt at %s', outbox.shown_time(h.next_attempt_at, k.now))
+					ELSE format('is scheduled for %s', outbox.shown_time(h.next_attempt_at, k.now)) END,
+				CASE WHEN h.between_them > 0 THEN format('; %s more of the key come before this one', h.between_them) END)
+			ELSE 'The first message of the key has just ended: this key goes on in a moment.' END END,
+		CASE WHEN x.pid IS NOT NULL THEN format('The transaction of process %s has its row in use, and claims pass it by until that ends: see pg_stat_activity.', x.pid)
+			WHEN x.is_there THEN 'A prepared transaction has its row in use, and claims pass it by until that ends: see pg_prepared_xacts.' END,
+		CASE WHEN r.has_queue = false THEN 'Its queue does not exist, so no claim finds it: outbox.create_queue() makes it again.' END,
+		CASE WHEN r.paused THEN 'The queue is paused: nothing is claimed before outbox.resume().' END,
+		CASE WHEN r.queue IS NOT NULL AND current_setting('outbox.hold', true)::boolean THEN 'outbox.hold is on: nothing is claimed.' END,
+		CASE WHEN r.state <> 'leased' AND q.leased >= r.max_in_flight THEN format('All %s messages that max_in_flight allows are leased.', r.max_in_flight) END,
+		CASE WHEN r.state NOT IN ('leased', 'expired') AND r.fair_key < 0 AND r.partition_key IS NOT NULL
+				AND (SELECT count(*) FROM outbox.pending l WHERE l.fair_key = r.fair_key AND l.fair_key < 0 AND l.lease_expires_at IS NOT NULL) >= r.max_in_flight_per_key
+			THEN format('All %s messages of its key that max_in_flight_per_key allows are leased.', r.max_in_flight_per_key) END,
+		CASE WHEN r.state = 'due' AND r.rate_limit IS NOT NULL THEN format('rate_limit lets %s messages of the queue a second be leased.', r.rate_limit) END,
+		CASE WHEN r.state = 'due' AND NOT r.held_back AND EXISTS (SELECT 1 FROM outbox.pending o WHERE o.queue = r.queue AND o.priority > r.priority AND NOT o.held_back
+				AND greatest(o.next_attempt_at, o.lease_expires_at) <= k.now)
+			THEN 'Messages of a higher priority are due as well.' END,
+		CASE WHEN r.handler IS NOT NULL AND w.handler_error IS NOT NULL THEN format('The handlers of this database are in trouble: %s.', w.handler_error) END,
+		-- what happens next
+		CASE
+			WHEN r.state = 'leased' AND r.is_last AND NOT r.held_back THEN format('If %s does not report by then, that counts as the last attempt, and the message ends as FAILED.', quote_literal(r.claimed_by))
+			WHEN r.state = 'leased' THEN format('If %s does not report by then, that counts as an attempt, and the message is due again after %s.', quote_literal(r.claimed_by), r.repair_delay)
+			WHEN r.state = 'expired' AND w.runs THEN 'The background worker, or the next claim, takes it back.'
+			WHEN r.state = 'expired' THEN 'The next claim takes it back; no background worker runs here, which would do so at once: call outbox.maintain().'
+			WHEN r.state = 'waiting' THEN 'When all before it have ended, it is claimed.'
+			WHEN r.state = 'scheduled' AND r.handler IS NOT NULL THEN format('From then on the handler %s handles it in the database.', r.handler)
+			WHEN r.state = 'scheduled' THEN 'From then on a worker can claim it.'
+			WHEN r.paused OR r.has_queue = false OR current_setting('outbox.hold', true)::boolean THEN NULL
+			WHEN r.state = 'due' AND r.handler IS NOT NULL THEN format('The handler %s handles it in the database: see outbox.workers.', r.handler)
+			WHEN r.state = 'due' THEN format('The next claims of the queue take what is due, longest due first: %s%s due, %s leased.%s', q.due, CASE q.counts WHEN 'at least' THEN ' or more' END, q.leased,
+				CASE WHEN q.leased = 0 THEN ' No worker holds anything of this queue: does one run, and does it claim from this queue?' END) END)
+	FROM asked k CROSS JOIN worker w LEFT JOIN its r ON true LEFT JOIN holder x ON true LEFT JOIN head h ON true LEFT JOIN blocker b ON true LEFT JOIN queue q ON true
+		LEFT JOIN dead d ON true LEFT JOIN told t ON true LEFT JOIN outbox.replays y ON y.outbox_id = k.id;
+END;
+COMMENT ON FUNCTION outbox.explain(uuid) IS
+$$Says in one paragraph why a message is not delivered: what it waits for, who holds it, what is in its way, its attempts, and what happens next; or how it ended.
+outbox_id: the message; NULL gives NULL. Times are those of the session's time zone.
+Errors: 55000 as outbox.status. Locks: those of reading. Cost: some look-ups, and that of outbox.status for the queue; where the message waits in its key, as many entries as are in front of it.$$;
 
 ---------------------------------------------------------------- privacy
 
@@ -2198,7 +2322,7 @@ TO outbox_operator, outbox_auditor;
 GRANT SELECT ON outbox.seals, outbox.seal_marks, outbox.seal_floor TO outbox_operator, outbox_readonly, outbox_auditor;
 
 GRANT EXECUTE ON FUNCTION outbox.queue_stats(), outbox.worker_status(), outbox.prometheus(), outbox.lost_messages(), outbox.queue_status(text),
-	outbox.message_facts(uuid), outbox.message_body(uuid), outbox.last_attempt(uuid)
+	outbox.message_facts(uuid), outbox.message_body(uuid), outbox.last_attempt(uuid), outbox.explain(uuid)
 TO outbox_operator, outbox_readonly, outbox_auditor;
 -- A view's functions are called with the rights of its reader. Without USAGE on the schema a member
 -- calls these in views alone, which decide what they are asked.

@@ -58,6 +58,7 @@ BEGIN
 		('purge', $v$SELECT outbox.purge('default')$v$),
 		('replay_batch', $v$SELECT outbox.replay_batch('{}')$v$),
 		('replay_many', $v$SELECT outbox.replay_many('default')$v$),
+		('explain', $v$SELECT outbox.explain('00000000-0000-7000-8000-000000000000')$v$),
 		('break_lease', $v$SELECT outbox.break_lease('00000000-0000-7000-8000-000000000000', 'r')$v$),
 		('reschedule', $v$SELECT outbox.reschedule('00000000-0000-7000-8000-000000000000', now())$v$),
 		('unblock', $v$SELECT outbox.unblock('default', 'k')$v$),

@@ -49,6 +49,7 @@ is($standby->safe_psql('postgres', q{SELECT outbox.backoff('default', 3)}), '00:
 is($standby->safe_psql('postgres', q{SELECT count(*) FROM outbox.check() WHERE severity = 'error'}), '0', 'check()');
 like($standby->safe_psql('postgres', 'SELECT outbox.prometheus()'), qr/^outbox_pending_depth\{queue="default"\} 6$/m, 'prometheus()');
 is($standby->safe_psql('postgres', q{SELECT event, matching FROM outbox.replay_many('default')}), 'm4|1', 'replay_many() shows what it would replay');
+like($standby->safe_psql('postgres', q{SELECT outbox.explain(outbox_id) FROM outbox.messages WHERE event_type = 'm1'}), qr/is held by worker 'holder'/, 'explain()');
 like($standby->safe_psql('postgres', q{SELECT outbox.state_diagram()}), qr/^digraph/, 'state_diagram()');
 
 # ---------------------------------------------------------------- writing
