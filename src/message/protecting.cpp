@@ -52,7 +52,7 @@ protector_of(Call *call, const Rule &rule, const Message *message)
 
 // False: nothing is to be protected. Of a replay it is known only by looking.
 bool
-owes(Call *call, const Queue *queue, const Rule &rule, Message *message, Owed *owed)
+owes(Call *call, const Queue *queue, const Rule &rule, Message *message, HashKey *key, Owed *owed)
 {
 	Protector protector = protector_of(call, rule, message);
 	text *subject;
@@ -68,7 +68,9 @@ owes(Call *call, const Queue *queue, const Rule &rule, Message *message, Owed *o
 	if (!owed->has_subject)
 		refuse_without_subject(queue);
 	check_subject(subject);
-	owed->subject = hash_of_subject(call, subject, IfNone::make);
+	if (key->key == nullptr)
+		*key = open_hash_key(call, IfNone::make);
+	owed->subject = hash_of_subject(*key, subject);
 	return true;
 }
 
@@ -97,12 +99,13 @@ apply_rule(Call *call, const Queue *queue, Message *const *messages, int count, 
 {
 	Rule rule = parse_rule(queue->protect);
 	Owed *items = static_cast<Owed *>(palloc(sizeof(Owed) * static_cast<Size>(count)));
+	HashKey key = {};
 	int n = 0;
 
 	for (int i = 0; i < count; i++)
 	{
 		*current = messages[i];
-		n += owes(call, queue, rule, messages[i], &items[n]);
+		n += owes(call, queue, rule, messages[i], &key, &items[n]);
 	}
 	std::sort(items, items + n,
 			  [](const Owed &a, const Owed &b) { return memcmp(&a.subject, &b.subject, sizeof(SubjectHash)) < 0; });

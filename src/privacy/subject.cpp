@@ -213,9 +213,21 @@ hash_text(const unsigned char *key, const char *purpose, const text *value, unsi
 SubjectHash
 hash_of_subject(Call *call, const text *subject, IfNone if_none)
 {
+	return hash_of_subject(open_hash_key(call, if_none), subject);
+}
+
+HashKey
+open_hash_key(Call *call, IfNone if_none)
+{
+	return {hash_key(call, if_none)};
+}
+
+SubjectHash
+hash_of_subject(const HashKey &key, const text *subject)
+{
 	SubjectHash hash;
 
-	hash_text(hash_key(call, if_none), "outbox subject 1", subject, hash.bytes);
+	hash_text(key.key, "outbox subject 1", subject, hash.bytes);
 	return hash;
 }
 

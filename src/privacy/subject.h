@@ -24,6 +24,12 @@ void check_subject(const text *subject);
 // Makes the key of hashes if there is none yet: `makes`, else 55000.
 enum class IfNone { make, refuse };
 SubjectHash hash_of_subject(Call *call, const text *subject, IfNone if_none);
+// The same, of many: the key is opened once, and stays in secret memory until wipe_places().
+struct HashKey {
+	const unsigned char *key; // nullptr: not yet
+};
+HashKey open_hash_key(Call *call, IfNone if_none);
+SubjectHash hash_of_subject(const HashKey &key, const text *subject);
 // Shows that a database with the same key of hashes wrote the certificate (its text). mac has room for mac_bytes.
 void mac_of_erasure(Call *call, const text *certificate, unsigned char *mac);
 // A hash of the key of hashes: databases that can exchange erasures have the same.
