@@ -90,7 +90,9 @@ check_neighbours(Verification *all, const Seal *seal, const Seal *before)
 			find_fault(all, window, "the first seal names one before it, or does not begin at -infinity");
 		return;
 	}
-	if (seal->seal_no != before->seal_no + 1)
+	if (seal->seal_no == before->seal_no + 2)
+		find_fault(all, window, psprintf("seal " INT64_FORMAT " is missing", seal->seal_no - 1));
+	else if (seal->seal_no != before->seal_no + 1)
 		find_fault(all, window,
 				   psprintf("the seals from " INT64_FORMAT " to " INT64_FORMAT " are missing", before->seal_no + 1,
 							seal->seal_no - 1));
