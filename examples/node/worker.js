@@ -8,7 +8,8 @@ const ME = `${hostname()}:${process.pid}`;
 let stopping = false;
 let wake = () => {}; // ends the wait
 
-process.on('SIGTERM', () => { stopping = true; wake(); });
+const stop = () => { stopping = true; wake(); };
+process.on('SIGINT', stop).on('SIGTERM', stop);
 
 function wait(ms) {
   return new Promise((resolve) => {
@@ -20,8 +21,8 @@ function wait(ms) {
 async function work(db) {
   let woken = false;
   let pause = 100;
-  db.on('notification', () => { woken = true; wake(); });
-  db.on('error', () => { woken = true; wake(); }); // the connection is lost: the next query fails
+  const notice = () => { woken = true; wake(); };
+  db.on('notification', notice).on('error', notice); // of a lost connection the next query tells
   await db.connect();
   // Before the first claim; not through a pool in transaction mode, which has no LISTEN.
   if (!process.env.POOLED) await db.query('LISTEN outbox_pending');
@@ -42,8 +43,7 @@ async function work(db) {
         outcomes.map((o) => o.state), outcomes.map((o) => o.errorCode)],
     );
     for (const { outbox_id: id, error } of rows) {
-      // P7002: the lease was lost, and another worker has the message.
-      if (error) console.error('not recorded:', id, error);
+      if (error) console.error('not recorded:', id, error); // P7002: another worker has it
     }
   }
 }

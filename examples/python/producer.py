@@ -7,24 +7,23 @@ import sys
 import psycopg
 from psycopg.types.json import Jsonb
 
+INSERT = "INSERT INTO orders (item) VALUES (%s) RETURNING id"
+ENQUEUE = """SELECT outbox.enqueue('order.placed', %s,
+    aggregate_type => 'order', aggregate_id => %s)"""
+
 
 def place_order(db: psycopg.Connection, item: str) -> int:
     with db.transaction():
-        (order_id,) = db.execute(
-            "INSERT INTO orders (item) VALUES (%s) RETURNING id", [item]
-        ).fetchone()
-        db.execute(
-            "SELECT outbox.enqueue('order.placed', %s, aggregate_type => 'order', aggregate_id => %s)",
-            [Jsonb({"id": order_id, "item": item}), str(order_id)],
-        )
+        [(order_id,)] = db.execute(INSERT, [item])
+        db.execute(ENQUEUE, [Jsonb({"id": order_id, "item": item}), str(order_id)])
     return order_id
 
 
 def main(items: list[str]) -> int:
     failed = False
-    with psycopg.connect(
-        os.environ["DATABASE_URL"], autocommit=True, prepare_threshold=None
-    ) as db:
+    # PgBouncer before 1.21 has no prepared statements in transaction mode.
+    url = os.environ["DATABASE_URL"]
+    with psycopg.connect(url, autocommit=True, prepare_threshold=None) as db:
         for item in items:
             try:
                 print("order", place_order(db, item))

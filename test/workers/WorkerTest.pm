@@ -3,7 +3,8 @@
 #   try_examples('python')
 #
 # Proves, of examples/LANGUAGE, both ways:
-# - producer: an order that fails at its commit leaves no message, and the orders after it are stored with theirs;
+# - producer: an order that fails at its commit leaves no message, a message that is refused leaves no order, and the orders after
+#   one that failed are stored with their messages;
 # - worker: what was there before it started is delivered. Killed with SIGKILL while it holds leases, with some deliveries made and
 #   not reported, it loses nothing: another worker delivers each message, under the same key, and each has one terminal attempt.
 #   Refusals and failures are reported as such. A worker whose leases are gone drops its results and goes on; one whose connection
@@ -151,6 +152,10 @@ sub try_producer
 		SELECT count(*) FROM orders o FULL JOIN (SELECT * FROM outbox.messages WHERE event_type = 'order.placed') m
 			ON m.payload = jsonb_build_object('id', o.id, 'item', o.item) AND m.aggregate_type = 'order' AND m.aggregate_id = o.id::text
 		WHERE o.id IS NULL OR m.outbox_id IS NULL}), '0', "$test: each order has its message, each message its order");
+	sql('REVOKE outbox_ingest FROM shop');
+	is(produce($name, 'book'), 1, "$test: a message is refused, and it says so");
+	sql('GRANT outbox_ingest TO shop');
+	is(sql('SELECT count(*) FROM orders') - $before, $count, "$test: ... and its order is not stored");
 	return;
 }
 
@@ -185,10 +190,12 @@ sub try_worker
 	$receiver->answer('/hook', { hold => 'head' }, {});
 	place(1);
 	$receiver->wait_held('/hook', 1);
+	$worker->pause;    # its time limit is not that of this machine
 	expire_leases();
 	my $other = start('worker');
 	wait_until_done($node);
 	$receiver->release('/hook');
+	$worker->resume;
 	$worker->wait_log(qr/not recorded/);
 	ok($worker->running, "$test: that leases are gone does not end it");
 	$other->signal('TERM');

@@ -47,7 +47,7 @@ func work(ctx, stopping context.Context, me string) error {
 }
 
 func main() {
-	stopping, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	stopping, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	host, _ := os.Hostname()
 	for stopping.Err() == nil {
 		err := work(context.Background(), stopping, fmt.Sprintf("%s:%d", host, os.Getpid()))

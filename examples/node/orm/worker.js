@@ -7,7 +7,7 @@ import { db, pool, shipments } from './schema.js';
 
 const ME = `${hostname()}:${process.pid}`;
 const stopping = new AbortController();
-process.on('SIGTERM', () => stopping.abort());
+process.on('SIGINT', () => stopping.abort()).on('SIGTERM', () => stopping.abort());
 const pauseFor = (ms) => sleep(ms, null, { signal: stopping.signal }).catch(() => {});
 
 async function handle({ outbox_id: id, lease_token: token, payload }) {

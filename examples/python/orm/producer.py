@@ -4,10 +4,11 @@ order's own transaction: together with the order or not at all."""
 import json
 import sys
 
-from models import Order, Session
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session as OrmSession
+
+from models import Order, Session
 
 ENQUEUE = text(
     "SELECT outbox.enqueue('order.placed', CAST(:payload AS jsonb),"

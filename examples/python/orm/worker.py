@@ -6,9 +6,10 @@ import signal
 import socket
 import threading
 
-from models import Session, Shipment
 from sqlalchemy import Row, text
 from sqlalchemy.exc import DBAPIError
+
+from models import Session, Shipment
 
 ME = f"{socket.gethostname()}:{os.getpid()}"
 CLAIM = text("SELECT outbox_id, lease_token, payload FROM outbox.claim(:me, 10, '30 s')")
@@ -47,7 +48,8 @@ def work() -> None:
             stopping.wait(pause)
 
 
-signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+for number in signal.SIGINT, signal.SIGTERM:
+    signal.signal(number, lambda *_: stopping.set())
 while not stopping.is_set():
     try:
         work()

@@ -6,7 +6,8 @@ mod models;
 
 use diesel::prelude::*;
 use diesel::sql_types::Text;
-use signal_hook::{consts::SIGTERM, flag};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use std::sync::{Arc, atomic::AtomicBool, atomic::Ordering::Relaxed};
 use std::{error::Error, thread::sleep, time::Duration};
 
@@ -36,6 +37,7 @@ fn work(me: &str, stopping: &AtomicBool) -> Result<(), Box<dyn Error>> {
 fn main() -> std::io::Result<()> {
     let me = format!("{}:{}", hostname::get()?.display(), std::process::id());
     let stopping = Arc::new(AtomicBool::new(false));
+    flag::register(SIGINT, stopping.clone())?;
     flag::register(SIGTERM, stopping.clone())?;
     while !stopping.load(Relaxed) {
         if let Err(error) = work(&me, &stopping) {

@@ -7,7 +7,7 @@ mod report;
 
 use futures_util::future::join_all;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::{ctrl_c, unix::SignalKind, unix::signal};
 use tokio::{select, sync::watch, time::sleep};
 use tokio_postgres::{Error, types::Type};
 
@@ -41,7 +41,10 @@ async fn main() -> std::io::Result<()> {
     let me = format!("{}:{}", hostname::get()?.display(), std::process::id());
     let mut terminate = signal(SignalKind::terminate())?;
     let (stop, mut stopping) = watch::channel(false);
-    tokio::spawn(async move { terminate.recv().await.map(|()| stop.send_replace(true)) });
+    tokio::spawn(async move {
+        select! { _ = terminate.recv() => {}, _ = ctrl_c() => {} }
+        stop.send_replace(true);
+    });
     while !*stopping.borrow() {
         if let Err(error) = work(&me, &mut stopping).await {
             eprintln!("trying again: {error:?}"); // connect, LISTEN and claim again

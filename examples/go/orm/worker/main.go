@@ -30,7 +30,7 @@ func work(db *gorm.DB, me string) (int, error) {
 }
 
 func main() {
-	stopping, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	stopping, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	host, _ := os.Hostname()
 	me := fmt.Sprintf("%s:%d", host, os.Getpid())
 	db, err := orm.Open()

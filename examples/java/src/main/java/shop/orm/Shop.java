@@ -12,6 +12,7 @@ final class Shop {
                 .managedClass(Shipment.class)
                 .property(PersistenceConfiguration.JDBC_URL, System.getenv("DATABASE_URL"))
                 .property("hibernate.hikari.maximumPoolSize", "2")
+                .property("hibernate.hikari.connectionTimeout", "5000")
                 .createEntityManagerFactory();
     }
 
