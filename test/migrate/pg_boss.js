@@ -38,7 +38,7 @@ const steps = {
     const db = new Pool({ connectionString });
     for (let worker = 0; worker < 3; worker++) {
       await boss.work('mail', { batchSize: 5, pollingIntervalSeconds: 0.5, includeMetadata: true }, async jobs => {
-        await pause(20);
+        await pause(100);
         if (random(10) === 0) throw new Error('not now');
         for (const job of jobs) await db.query("INSERT INTO effects (unit, side, attempts) VALUES ($1, 'old', $2)", [job.data.unit, job.retryCount]);
       });
