@@ -76,7 +76,8 @@ bool
 is_place(const toml::node &node)
 {
 	const auto *table = node.as_table();
-	return table != nullptr && table->size() == 1 && (table->contains("env") || table->contains("file"));
+	return table != nullptr && table->size() == 1 &&
+		   (table->contains("env") || table->contains("file") || table->contains("credential"));
 }
 
 std::optional<int64_t>
@@ -210,7 +211,8 @@ Section::has(std::string_view key)
 std::string
 Section::elsewhere(std::string_view key, const toml::table &place)
 {
-	const auto env = place["env"].value<std::string>(), file = place["file"].value<std::string>();
+	const auto env = place["env"].value<std::string>(), credential = place["credential"].value<std::string>();
+	auto file = place["file"].value<std::string>();
 
 	if (env)
 	{
@@ -219,8 +221,15 @@ Section::elsewhere(std::string_view key, const toml::table &place)
 			refuse(key, "is in the environment variable " + *env + ", which is not set");
 		return value;
 	}
+	if (credential)
+	{
+		const char *folder = getenv("CREDENTIALS_DIRECTORY");
+		if (folder == nullptr)
+			refuse(key, "is the credential " + quote(*credential) + ", but CREDENTIALS_DIRECTORY is not set");
+		file = std::string(folder) + "/" + *credential;
+	}
 	if (!file)
-		refuse(key, "must name env or file by a string");
+		refuse(key, "must name env, file or credential by a string");
 	auto contents = contents_of(*file);
 	if (!contents)
 		refuse(key, "is in the file " + quote(*file) + ", which cannot be read");
@@ -240,7 +249,7 @@ Section::string_of(std::string_view key, const toml::node &node, bool secret)
 	else if (const auto *text = node.as_string())
 		result = text->get();
 	else
-		wrong_type(key, {&node, {}}, R"(a string, { env = "NAME" } or { file = "PATH" })");
+		wrong_type(key, {&node, {}}, R"(a string, { env = "NAME" }, { file = "PATH" } or { credential = "NAME" })");
 	if (secret)
 		Secret{result};
 	if (result.find('\0') != std::string::npos)

@@ -1,10 +1,11 @@
 // One table of the configuration, read value by value.
 //
 // Guarantees: a value of the wrong type or out of range, and a key that is not asked for, is a ConfigError that names
-// the key, the value and the line. A string may stand as it is, or come from elsewhere: { env = "NAME" } or
-// { file = "PATH" } (the last newline is dropped). A secret is registered (core/secret.h), so that it can be kept out
-// of whatever is written. OUTBOX_RELAY__SINK__EVENTS__TIMEOUT=10s in the environment stands for that value of
-// [sink.events], whatever the file says.
+// the key, the value and the line. A string may stand as it is, or come from elsewhere: { env = "NAME" },
+// { file = "PATH" } (the last newline is dropped) or { credential = "NAME" }, a file in the folder that systemd
+// names by CREDENTIALS_DIRECTORY. A secret is registered (core/secret.h), so that it can be kept out of whatever is
+// written. OUTBOX_RELAY__SINK__EVENTS__TIMEOUT=10s in the environment stands for that value of [sink.events], whatever
+// the file says.
 #pragma once
 
 #include "toml/parser.h"

@@ -18,12 +18,14 @@ like($printed, qr/^## \Q$_\E$/m, "... with the codes of $_") foreach qw(postgres
 
 # A part of a configuration is made whole. No server is there: status 1. A wrong configuration: 2.
 my $file = new_folder('examples') . '/relay.toml';
+my $credentials = new_folder('credentials');
 my %value = (WEBHOOK_SECRET => 'whsec_' . 'MDEy' x 8, RABBIT_URL => 'amqp://a:b@127.0.0.1', RABBIT => 'amqp://a:b@127.0.0.1');
 
 sub is_read
 {
 	my ($test, $text) = @_;
-	local %ENV = (%ENV, PGHOST => '/nowhere', map { $_ => $value{$_} // 'dbname=none' } $text =~ /env = "(\w+)"/g);
+	write_file("$credentials/$_", 'dbname=none') foreach $text =~ /credential = "(\w+)"/g;
+	local %ENV = (%ENV, PGHOST => '/nowhere', CREDENTIALS_DIRECTORY => $credentials, map { $_ => $value{$_} // 'dbname=none' } $text =~ /env = "(\w+)"/g);
 
 	$text .= qq{\n[[source]]\ndsn = ""\n} unless $text =~ /^\[\[source\]\]/m;
 	$text .= qq{\n[sink.any]\ntype = "discard"\n} unless $text =~ /^\[sink\./m;

@@ -323,7 +323,13 @@ TEST(Config, FromElsewhere)
 	EXPECT_PROBLEM(dsn("{ env = \"RELAY_UNIT_NONE\" }"), "RELAY_UNIT_NONE, which is not set");
 	EXPECT_PROBLEM(dsn("{ file = \"/nowhere\" }"), "\"/nowhere\", which cannot be read");
 	EXPECT_PROBLEM(dsn("{ file = \"/tmp\" }"), "\"/tmp\", which cannot be read");
-	EXPECT_PROBLEM(dsn("{ env = 1 }"), "must name env or file by a string");
+	EXPECT_PROBLEM(dsn("{ env = 1 }"), "must name env, file or credential by a string");
+	EXPECT_PROBLEM(dsn("{ credential = \"dsn\" }"), "\"dsn\", but CREDENTIALS_DIRECTORY is not set");
+	const size_t slash = file.path.rfind('/');
+	const Variable credentials("CREDENTIALS_DIRECTORY", file.path.substr(0, slash).c_str());
+	EXPECT_EQ(parsed(dsn("{ credential = \"" + file.path.substr(slash + 1) + "\" }")).sources[0].dsn.reveal(),
+			  "host=db password=secret-of-a-file");
+	EXPECT_PROBLEM(dsn("{ credential = \"nowhere\" }"), "/nowhere\", which cannot be read");
 	EXPECT_PROBLEM(dsn("{ env = \"A\", file = \"B\" }"), "must be a string");
 	EXPECT_PROBLEM(dsn("{ evn = \"A\" }"), "must be a string");
 }
