@@ -92,6 +92,7 @@ main(int argc, char **argv)
 	Arguments arguments;
 
 	app.name("outbox-verify");
+	app.set_help_all_flag("--help-all", "Print this message with the options of the subcommands and exit");
 	app.set_version_flag("--version", "outbox-verify 0.2.0");
 	app.require_subcommand(1);
 	CLI::App *proof = app.add_subcommand("proof", "the proof of a message, from outbox.prove()");
