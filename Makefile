@@ -12,6 +12,7 @@
 #                           those of the contracts and of the extensions beside it
 #   make relay              builds relay/outbox-relay; make install-relay installs it (PREFIX)
 #   make verify             builds verify/outbox-verify; make install-verify installs it
+#   make dist               outbox-VERSION.zip for PGXN, of the last commit; the tree must be clean
 #   make pictures           docs/*.svg from docs/*.dot, by Graphviz
 #   PG_CONFIG=...           chooses the server
 
@@ -62,8 +63,8 @@ SHLIB_LINK   += -lstdc++ -lcrypto
 # A directory named with -isystem is ignored where it comes again with -I: the
 # server's headers are not warned about, our own code is.
 PG_CPPFLAGS = -I$(here)src -isystem $(shell $(PG_CONFIG) --includedir-server)
-# The last one is what servers from 16 on are built with.
-PG_CXXFLAGS = -std=c++20 -Wextra -Wshadow=compatible-local
+# -Wshadow is what servers from 16 on are built with. COPT is for what the caller adds; PGXS knows it for C alone.
+PG_CXXFLAGS = -std=c++20 -Wextra -Wshadow=compatible-local $(COPT)
 ifneq (,$(filter-out 0,$(WERROR)))
 PG_CXXFLAGS += -Werror
 endif
@@ -114,6 +115,12 @@ pictures:
 	set -e; for dot in $(here)docs/*.dot; do \
 		{ dot -Tsvg $$dot; echo '<!--'; cat $$dot; echo '-->'; } >$${dot%.dot}.svg; \
 	done
+
+release = outbox-$(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(here)outbox.control)
+.PHONY: dist
+dist:
+	@test -z "`git -C $(here). status --porcelain`" || { echo 'dist: what is not committed would be missing' >&2; exit 1; }
+	git -C $(here). archive --format=zip --prefix=$(release)/ --output=$(release).zip HEAD
 
 # Programs beside the extension: relay/Makefile, verify/Makefile.
 .PHONY: relay verify install-relay install-verify

@@ -1,7 +1,7 @@
 #!/usr/bin/perl
 #
 # META.json obeys the PGXN Meta Spec 1.0.0, and agrees with the control files: each
-# extension that it provides has one, and each that has one is provided. And the tests that
+# extension that it provides has one, and each that has one is provided. So do the packages of Debian and the programs. And the tests that
 # test/public-bugs.md and docs/guarantees.md name are there, and what the history checker's
 # mutants break.
 # Run in the root of the tree.
@@ -94,6 +94,11 @@ foreach my $phase (sort keys %{ $meta->{prereqs} // {} })
 is_deeply(\@bad, [], 'prereqs: phases, relations, names and versions');
 
 is($meta->{version}, $meta->{provides}{ $meta->{name} }{version}, 'version is that of the extension it names');
+
+# Of Debian 13, with PostgreSQL 17; pg_buildext makes it for another release.
+is(slurp('debian/control'), slurp('debian/control.in') =~ s/PGVERSION/17/gr, 'debian/control is made of control.in');
+like(slurp('debian/changelog'), qr/\Aoutbox \(\Q$meta->{version}\E-\d+\)/, 'debian/changelog has the version of META.json');
+like(slurp($_), qr/"outbox-\w+ \Q$meta->{version}\E"/, "$_ has it") foreach qw(relay/src/main.cpp verify/src/main.cpp);
 
 my %released = map { reverse /^([0-9a-f]{64})  (.+)$/ } split /\n/, slurp('sql/released.sha256');
 is(Digest::SHA->new(256)->addfile("sql/$_")->hexdigest, $released{$_}, "$_ is as it was released") foreach sort keys %released;
