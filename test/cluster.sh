@@ -8,7 +8,8 @@
 #                                      the server's major version
 #   cluster_init                       temporary folder, user, environment, trap
 #   cluster_build                      builds in the checkout, installs into a private copy of
-#                                      the server, whose programs then come first in PATH
+#                                      the server, whose programs then come first in PATH. With
+#                                      OUTBOX_INSTALLED: the server as it is, with what is installed there
 #   cluster_copy                       copies the checkout to where as_user can read and write
 #   cluster_build_stop_points          builds that copy with STOP_POINTS=1 and installs it into
 #                                      another copy of the server, for those who put
@@ -45,7 +46,8 @@
 #
 # Reads: PG_CONFIG (the server; else the newest that is installed, else the newest that can
 # be), TMPDIR, OUTBOX_KEEP (not empty: the temporary folder stays), OUTBOX_TIMEOUT (seconds for
-# one `watched`), OUTBOX_CACHE (the cache folder), OUTBOX_MIRROR (of Debian; else apt's own).
+# one `watched`), OUTBOX_CACHE (the cache folder), OUTBOX_MIRROR (of Debian; else apt's own),
+# OUTBOX_INSTALLED (not empty: the packages of outbox are installed, and nothing of it is built).
 #
 # Sets: OUTBOX_ROOT (the checkout), OUTBOX_TMP, OUTBOX_USER, OUTBOX_COPY (where
 # cluster_copy puts the checkout), OUTBOX_STOP_POINTS_PATH, PGXS_DIR, PG_MAJOR.
@@ -111,6 +113,10 @@ cluster_packages() {
 	local major
 
 	if [ -n "${PG_CONFIG:-}" ] || ! command -v dpkg-query >/dev/null; then
+		return
+	fi
+	if [ -n "${OUTBOX_INSTALLED:-}" ]; then
+		cluster_install g++ libpq-dev util-linux "$@"
 		return
 	fi
 	major=$(cluster_installed_major || cluster_available_major) || {
@@ -320,8 +326,7 @@ cluster_init() {
 	export PG_CONFIG
 	# shellcheck disable=SC2034 # for those who source this
 	PG_MAJOR=$("$PG_CONFIG" --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
-	PGXS_DIR=$(dirname "$("$PG_CONFIG" --pgxs)")/../..
-	PGXS_DIR=$(cd "$PGXS_DIR" && pwd -P)
+	PGXS_DIR=$(realpath -m "$("$PG_CONFIG" --pgxs)/../../..")
 
 	OUTBOX_TMP=$(mktemp -d "${TMPDIR:-/tmp}/outbox.XXXXXX")
 	if [ -z "$(trap -p EXIT)" ]; then
@@ -422,6 +427,10 @@ cluster_server() {
 cluster_build() {
 	local server=$OUTBOX_TMP/server
 
+	if [ -n "${OUTBOX_INSTALLED:-}" ]; then
+		PATH=$("$PG_CONFIG" --bindir):$PATH
+		return
+	fi
 	cluster_locked make -C "$OUTBOX_ROOT" -s "-j$(nproc)" "PG_CONFIG=$PG_CONFIG" || return
 	cluster_server "$server" || return
 	cluster_locked make -C "$OUTBOX_ROOT" -s "PG_CONFIG=$PG_CONFIG" "DESTDIR=$server" install || return
