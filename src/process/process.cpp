@@ -106,6 +106,9 @@ connect_process(Oid database, pqsigfunc on_sigterm)
 		BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
 	else
 		BackgroundWorkerInitializeConnection(nullptr, nullptr, 0);
+	// The server ignores the signal until the process has its handlers: a reload that came before then is still to be
+	// obeyed.
+	ProcessConfigFile(PGC_SIGHUP);
 	use_own_settings();
 	if (OidIsValid(database))
 		in_transaction([] {
