@@ -1162,8 +1162,8 @@ CREATE FUNCTION outbox.record_event(event text, queue text DEFAULT NULL, outbox_
 RETURNS uuid LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_record_event';
 COMMENT ON FUNCTION outbox.record_event(text, text, uuid[], jsonb) IS
 $$Of functions of the extension: writes an audit event and returns its event_id. No role may call it but the owner.
-event: what happened, not empty. queue: NULL = it concerns no single queue. outbox_ids: the messages; NULL = none. detail: a JSON object, into which application_name and client_addr are put.
-Errors: 22004 NULL event or detail, or a NULL in outbox_ids; 22023 an empty event, or a detail that is not an object; 25006 read-only transaction. Locks: none that conflict with those of other functions. Cost: one row and one index entry.$$;
+event: what happened, one of those in docs/audit.md. queue: NULL = it concerns no single queue. outbox_ids: the messages; NULL = none. detail: a JSON object, into which application_name and client_addr are put.
+Errors: 22004 NULL event or detail, or a NULL in outbox_ids; 22023 an unknown event, or a detail that is not an object; 25006 read-only transaction. Locks: none that conflict with those of other functions. Cost: one row and one index entry.$$;
 
 ---------------------------------------------------------------- views
 

@@ -142,6 +142,15 @@ my @transitions = map { join ' | ', /'([^']+)'/g } grep { /^\t\('/ } split /\n/,
 cmp_ok(scalar(@transitions), '>', 10, 'sagas have transitions');
 is_deeply([ map { s/\A\| | \|\z//gr } split /\n/, $shown ], \@transitions, '... which docs/saga.md shows');
 
+# The audit events, in the code and in docs/audit.md; and tests see each of them.
+my ($written) = slurp('src/message/audit_event.cpp') =~ /\bnames\[\] = \{(.+?)\};/s;
+my @events = $written =~ /"(\w+)"/g;
+my ($listed) = slurp('docs/audit.md') =~ /^### Written while(.+?)^### What it costs/ms;
+my $seen = join '', map { slurp($_) } grep { !m{/(?:discard_caches|bad_input)\.out\z} } glob 'expected/*.out test/t/*.pl';
+cmp_ok(scalar(@events), '>', 20, 'there are audit events');
+is_deeply([ sort map { /`([A-Z_]+)`/g } $listed =~ /^\| (`[A-Z].*?) \|/mg ], [ sort @events ], '... which docs/audit.md lists, and no others');
+is_deeply([ grep { $seen !~ /\b$_\b/ } @events ], [], '... and each is in a test');
+
 # The settings of the relay, in the code and in docs/relay.md.
 my $relay_docs = slurp('docs/relay.md');
 my $asking = join '', map { slurp($_) } glob 'relay/src/config/*.cpp relay/src/sinks/*.cpp';

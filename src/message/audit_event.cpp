@@ -10,6 +10,33 @@ namespace outbox {
 
 namespace {
 
+constexpr const char *names[] = {"LEASE_CLAIMED",
+								 "LEASE_RENEWED",
+								 "LEASE_RELEASED",
+								 "LEASE_EXPIRED_REPAIRED",
+								 "ATTEMPT_COMPLETED",
+								 "TERMINAL_BLOCKED",
+								 "LEASE_LOST_REFUSED",
+								 "REFUSALS_LOST",
+								 "QUEUE_CREATED",
+								 "QUEUE_ALTERED",
+								 "QUEUE_PAUSED",
+								 "QUEUE_RESUMED",
+								 "QUEUE_DROPPED",
+								 "MESSAGE_CANCELLED",
+								 "MESSAGE_REPLAYED",
+								 "MESSAGE_RESCHEDULED",
+								 "LEASE_BROKEN",
+								 "DEAD_ACKNOWLEDGED",
+								 "KEY_UNBLOCKED",
+								 "PENDING_RESTORED",
+								 "RETENTION_SET",
+								 "PARTITION_RETIRED",
+								 "SEALED",
+								 "ERASED",
+								 "KEY_ROTATED"};
+static_assert(lengthof(names) == static_cast<int>(Audited::key_rotated) + 1);
+
 core::Uuid
 draw_event_id(TimestampTz at)
 {
@@ -24,49 +51,77 @@ session_user_name()
 	return cstring_to_text(GetUserNameFromId(GetSessionUserId(), false));
 }
 
-// What every row tells of its session. It rarely changes, so it is kept.
-Jsonb *
-session_detail()
-{
-	static MemoryContext context;
-	static Jsonb *kept;
-	static char *kept_name;
-	JsonObject object;
-	Jsonb *made;
+// What a row tells of its session, and of the states of attempts. Mostly it is that of the last such row.
+struct Kept {
+	MemoryContext context;
+	Jsonb *detail; // nullptr: none yet
+	const char *application;
+	int states[core::records];
+};
 
-	if (kept != nullptr && strcmp(kept_name, application_name) == 0)
-		return kept;
-	object = begin_object();
+Jsonb *
+make_detail(const int *states)
+{
+	JsonObject object = begin_object();
+
 	put_field(&object, "application_name", application_name);
 	put_field(&object, "client_addr", client_address());
-	made = end_object(&object);
-	if (context == nullptr)
-		context = AllocSetContextCreate(TopMemoryContext, "outbox audit events", ALLOCSET_SMALL_SIZES);
-	kept = nullptr;
-	MemoryContextReset(context);
-	kept_name = MemoryContextStrdup(context, application_name);
-	kept = copied_to(context, made);
-	return kept;
+	if (states != nullptr)
+	{
+		open_inner(&object, "states");
+		for (int i = static_cast<int>(core::Record::dispatched); i < core::records; i++)
+			if (states[i] > 0)
+				put_field(&object, core::name(static_cast<core::Record>(i)), static_cast<int32>(states[i]));
+		close_inner(&object);
+	}
+	return end_object(&object);
 }
 
-Datum
-ids_array(const AuditEvent &event)
+void
+keep_detail(Kept *kept, const int *states)
 {
-	Datum *items = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(event.count)));
+	Jsonb *made = make_detail(states);
 
-	for (int i = 0; i < event.count; i++)
-		items[i] = in_place(event.ids[i]);
-	return PointerGetDatum(construct_array(items, event.count, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
+	if (kept->context == nullptr)
+		kept->context = AllocSetContextCreate(TopMemoryContext, "outbox audit events", ALLOCSET_SMALL_SIZES);
+	kept->detail = nullptr;
+	MemoryContextReset(kept->context);
+	kept->application = MemoryContextStrdup(kept->context, application_name);
+	if (states != nullptr)
+		memcpy(kept->states, states, sizeof(kept->states));
+	kept->detail = copied_to(kept->context, made);
 }
 
-Datum
-numbers_array(const AuditEvent &event)
+Jsonb *
+detail_of_session(const int *states)
 {
-	Datum *items = static_cast<Datum *>(palloc(sizeof(Datum) * static_cast<Size>(event.count)));
+	static Kept kept[2];
+	Kept *one = &kept[states != nullptr];
 
-	for (int i = 0; i < event.count; i++)
-		items[i] = Int32GetDatum(event.attempt_nos[i]);
-	return PointerGetDatum(construct_array(items, event.count, INT4OID, sizeof(int32), true, TYPALIGN_INT));
+	if (one->detail == nullptr || strcmp(one->application, application_name) != 0 ||
+		(states != nullptr && memcmp(one->states, states, sizeof(one->states)) != 0))
+		keep_detail(one, states);
+	return one->detail;
+}
+
+// As construct_array(), of items that lie there as in the array.
+Datum
+array_of(const void *items, int count, Size item_size, Oid type)
+{
+	Size size = ARR_OVERHEAD_NONULLS(1) + item_size * static_cast<Size>(count);
+	ArrayType *array;
+
+	if (count == 0)
+		return PointerGetDatum(construct_empty_array(type));
+	array = static_cast<ArrayType *>(palloc(size));
+	SET_VARSIZE(array, size);
+	array->ndim = 1;
+	array->dataoffset = 0; // no NULL
+	array->elemtype = type;
+	ARR_DIMS(array)[0] = count;
+	ARR_LBOUND(array)[0] = 1;
+	memcpy(ARR_DATA_PTR(array), items, item_size * static_cast<Size>(count));
+	return PointerGetDatum(array);
 }
 
 void
@@ -74,18 +129,18 @@ fill_audit_event(const Table *leaf, TupleTableSlot *row, const core::Uuid &id, T
 				 const AuditEvent &event)
 {
 	using namespace audit_events_col;
-	Jsonb *session = event.session != nullptr ? event.session : session_detail();
+	Jsonb *session = event.session != nullptr ? event.session : detail_of_session(event.states);
 
 	set(leaf, row, event_id, from_uuid(id));
-	set(leaf, row, audit_events_col::event, CStringGetTextDatum(event.event));
+	set(leaf, row, audit_events_col::event, CStringGetTextDatum(names[static_cast<int>(event.what)]));
 	set(leaf, row, at, TimestampTzGetDatum(time));
 	set_text(leaf, row, queue, event.queue);
 	set_text(leaf, row, worker_id, event.worker_id);
 	set_text(leaf, row, actor, event.actor != nullptr ? event.actor : session_user_name());
 	if (event.ids != nullptr)
-		set(leaf, row, outbox_ids, ids_array(event));
+		set(leaf, row, outbox_ids, array_of(event.ids, event.count, UUID_LEN, UUIDOID));
 	if (event.attempt_nos != nullptr)
-		set(leaf, row, attempt_nos, numbers_array(event));
+		set(leaf, row, attempt_nos, array_of(event.attempt_nos, event.count, sizeof(int32), INT4OID));
 	if (event.lease_expires_at != 0)
 		set(leaf, row, lease_expires_at, TimestampTzGetDatum(event.lease_expires_at));
 	set(leaf, row, detail, JsonbPGetDatum(event.detail == nullptr ? session : merged(event.detail, session)));
@@ -93,8 +148,20 @@ fill_audit_event(const Table *leaf, TupleTableSlot *row, const core::Uuid &id, T
 
 } // namespace
 
+bool
+find_audited(const char *name, Audited *what)
+{
+	for (int i = 0; i < static_cast<int>(lengthof(names)); i++)
+		if (strcmp(names[i], name) == 0)
+		{
+			*what = static_cast<Audited>(i);
+			return true;
+		}
+	return false;
+}
+
 void
-record_for_message(Call *call, const char *what, const text *queue, const core::Uuid &id, int attempt_no,
+record_for_message(Call *call, Audited what, const text *queue, const core::Uuid &id, int attempt_no,
 				   const text *reason)
 {
 	AuditEvent event = {what, queue, nullptr, &id, attempt_no > 0 ? &attempt_no : nullptr, 1};

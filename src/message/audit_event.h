@@ -11,8 +11,40 @@
 
 namespace outbox {
 
+// What happened. docs/audit.md lists all of it.
+enum class Audited {
+	claimed,
+	renewed,
+	released,
+	repaired,
+	completed,
+	blocked,
+	refused,
+	refusals_lost,
+	queue_created,
+	queue_altered,
+	queue_paused,
+	queue_resumed,
+	queue_dropped,
+	cancelled,
+	replayed,
+	rescheduled,
+	lease_broken,
+	dead_acknowledged,
+	key_unblocked,
+	pending_restored,
+	retention_set,
+	partition_retired,
+	sealed,
+	erased,
+	key_rotated
+};
+
+// False: none has that name.
+bool find_audited(const char *name, Audited *what);
+
 struct AuditEvent {
-	const char *event;
+	Audited what;
 	const text *queue = nullptr;      // nullptr = it concerns no single queue
 	const text *worker_id = nullptr;  // nullptr = none
 	const core::Uuid *ids = nullptr;  // of messages
@@ -22,10 +54,11 @@ struct AuditEvent {
 	const text *actor = nullptr;      // nullptr = the session user
 	Jsonb *session = nullptr;         // of another session; nullptr = of this one
 	Jsonb *detail = nullptr;          // an object; application_name and client_addr are put into it
+	const int *states = nullptr;      // how many of each core::Record, for the detail; then there is no other
 };
 
 // Of what an operator did with one message. attempt_no: 0 = none. reason: in detail; nullptr = none.
-void record_for_message(Call *call, const char *event, const text *queue, const core::Uuid &id, int attempt_no,
+void record_for_message(Call *call, Audited what, const text *queue, const core::Uuid &id, int attempt_no,
 						const text *reason);
 
 // Returns the id of the row.

@@ -2,7 +2,8 @@
 
 #include "message/audit_notes.h"
 
-#include "message/audit_event.h"
+#include <algorithm>
+
 #include "message/queue.h"
 #include "rows/probe.h"
 
@@ -24,50 +25,83 @@ struct Group {
 	int states[core::records];
 };
 
-// ---- whether any queue is audited
+// ---- which queues are audited
+
+constexpr uint64 unknown = 0;
 
 struct {
-	bool follows; // changes
-	bool known;
-	bool any;
 	Oid queues;
-} auditing;
+	uint64 changes; // of outbox.queues
+	uint64 known;   // the changes that the names include
+	MemoryContext memory;
+	text **names; // sorted
+	int count;
+} auditing = {InvalidOid, 1, unknown, nullptr, nullptr, 0};
 
 // InvalidOid concerns all.
 void
 queues_changed(Datum, Oid rel)
 {
 	if (!OidIsValid(rel) || rel == auditing.queues)
-		auditing.known = false;
+		auditing.changes++;
+}
+
+void
+follow_queues()
+{
+	auditing.memory = AllocSetContextCreate(TopMemoryContext, "outbox audited queues", ALLOCSET_SMALL_SIZES);
+	CacheRegisterRelcacheCallback(queues_changed, 0);
 }
 
 bool
-look_at_queues(Call *call)
+is_less(const text *a, const text *b)
+{
+	Size size = VARSIZE_ANY_EXHDR(a);
+
+	if (size != VARSIZE_ANY_EXHDR(b))
+		return size < VARSIZE_ANY_EXHDR(b);
+	return memcmp(VARDATA_ANY(a), VARDATA_ANY(b), size) < 0;
+}
+
+void
+learn_audited(List *queues)
 {
 	ListCell *cell;
 
-	foreach (cell, all_queues(call))
-		if (static_cast<const Queue *>(lfirst(cell))->audited)
-			return true;
-	return false;
+	auditing.count = 0;
+	MemoryContextReset(auditing.memory);
+	auditing.names = static_cast<text **>(
+		MemoryContextAlloc(auditing.memory, sizeof(text *) * static_cast<Size>(Max(list_length(queues), 1))));
+	foreach (cell, queues)
+	{
+		const Queue *queue = static_cast<const Queue *>(lfirst(cell));
+
+		if (queue->audited)
+			auditing.names[auditing.count++] = copied_to(auditing.memory, queue->name);
+	}
+	std::sort(auditing.names, auditing.names + auditing.count, is_less);
 }
 
-// A change that comes meanwhile makes it unknown again.
+// After a change that comes meanwhile, or an ERROR, they are read again.
+void
+read_audited(Call *call)
+{
+	uint64 changes = auditing.changes;
+
+	if (auditing.memory == nullptr)
+		follow_queues();
+	auditing.queues = relation_oid(queues_shape.name);
+	auditing.known = unknown;
+	learn_audited(all_queues(call));
+	auditing.known = changes;
+}
+
 bool
 any_is_audited(Call *call)
 {
-	bool any;
-
-	if (auditing.known)
-		return auditing.any;
-	if (!auditing.follows)
-		CacheRegisterRelcacheCallback(queues_changed, 0);
-	auditing.follows = true;
-	auditing.queues = relation_oid(queues_shape.name);
-	auditing.known = true;
-	any = look_at_queues(call);
-	auditing.any = any;
-	return any;
+	if (auditing.known != auditing.changes)
+		read_audited(call);
+	return auditing.count > 0;
 }
 
 // ---- notes
@@ -150,24 +184,11 @@ put_note(Call *call, const AuditNote &note)
 
 // ---- the end of a call
 
-Jsonb *
-detail_of(const Group *group)
-{
-	JsonObject object = begin_object();
-
-	open_inner(&object, "states");
-	for (int i = static_cast<int>(core::Record::dispatched); i < core::records; i++)
-		if (group->states[i] > 0)
-			put_field(&object, core::name(static_cast<core::Record>(i)), static_cast<int32>(group->states[i]));
-	close_inner(&object);
-	return end_object(&object);
-}
-
 void
 write_group(Call *call, const Group *group)
 {
 	bool is_refusal = group->what == Audited::blocked || group->what == Audited::refused;
-	AuditEvent event = {name_of_audited(group->what)};
+	AuditEvent event = {group->what};
 
 	event.queue = group->queue;
 	event.worker_id = group->worker;
@@ -176,7 +197,7 @@ write_group(Call *call, const Group *group)
 	event.count = group->count;
 	event.lease_expires_at = group->lease_expires_at;
 	if (group->what == Audited::completed || group->what == Audited::repaired)
-		event.detail = detail_of(group);
+		event.states = group->states;
 	record_event(call, event);
 }
 
@@ -213,9 +234,7 @@ hand_over(Call *call)
 bool
 is_audited(Call *call, const text *queue)
 {
-	const Queue *found = any_is_audited(call) ? find_queue(call, queue) : nullptr;
-
-	return found != nullptr && found->audited;
+	return any_is_audited(call) && std::binary_search(auditing.names, auditing.names + auditing.count, queue, is_less);
 }
 
 void
@@ -240,16 +259,6 @@ audited_queue_of(Call *call, const core::Uuid &id)
 		queue = copied_text(leaf, probe->slot, messages_col::queue);
 	rest_probe(probe);
 	return queue != nullptr && is_audited(call, queue) ? queue : nullptr;
-}
-
-const char *
-name_of_audited(Audited what)
-{
-	static const char *const names[] = {"LEASE_CLAIMED",          "LEASE_RENEWED",     "LEASE_RELEASED",
-										"LEASE_EXPIRED_REPAIRED", "ATTEMPT_COMPLETED", "TERMINAL_BLOCKED",
-										"LEASE_LOST_REFUSED"};
-
-	return names[static_cast<int>(what)];
 }
 
 void

@@ -5,16 +5,14 @@
 // on. Where no queue is, a note costs one look at a variable.
 //
 // Shape: a call remembers its notes, a nested call hands them to the outer one when it succeeds, and the outer one
-// writes them at its end. Whether any queue is audited is remembered by the session: functions that change it
-// invalidate the description of outbox.queues.
+// writes them at its end. The session remembers which queues are audited: functions that change it invalidate the
+// description of outbox.queues, and begin_call() takes note of that.
 #pragma once
 
 #include "core/state.h"
-#include "rows/call.h"
+#include "message/audit_event.h"
 
 namespace outbox {
-
-enum class Audited { claimed, renewed, released, repaired, completed, blocked, refused };
 
 struct AuditNote {
 	Audited what;
@@ -30,7 +28,6 @@ void note_audited(Call *call, const AuditNote &note);
 bool is_audited(Call *call, const text *queue);
 // Of a refusal whose message may not be pending: its queue, if that is audited; else nullptr.
 const text *audited_queue_of(Call *call, const core::Uuid &id);
-const char *name_of_audited(Audited what);
 
 // The setting of a queue changes with this transaction.
 void note_auditing_changed(Call *call);

@@ -60,7 +60,7 @@ try_cancel(Call *call, const core::Uuid &id, const Cancelling &how, int *attempt
 		append(call, &appended, 1);
 		pass_turn(call, row, false);
 		note_count(row->queue, Counter::cancelled);
-		record_for_message(call, "MESSAGE_CANCELLED", row->queue, id, attempt.attempt_no, how.reason);
+		record_for_message(call, Audited::cancelled, row->queue, id, attempt.attempt_no, how.reason);
 		*attempt_no = attempt.attempt_no;
 	}
 	return changed;

@@ -2,7 +2,6 @@
 
 #include "message/refusals.h"
 
-#include "message/audit_event.h"
 #include "server/client.h"
 
 namespace outbox {
@@ -67,7 +66,7 @@ note_refusal(Call *call, const core::Uuid &id, const text *worker, Audited what,
 void
 write_refused(Call *call, const RefusedReport &report)
 {
-	AuditEvent event = {name_of_audited(report.is_terminal ? Audited::blocked : Audited::refused)};
+	AuditEvent event = {report.is_terminal ? Audited::blocked : Audited::refused};
 	JsonObject detail = begin_object();
 
 	put_field(&detail, "refused_at", timestamptz_to_str(report.at));
@@ -84,7 +83,7 @@ write_refused(Call *call, const RefusedReport &report)
 void
 write_lost_refusals(Call *call, int64 count)
 {
-	AuditEvent event = {"REFUSALS_LOST"};
+	AuditEvent event = {Audited::refusals_lost};
 	JsonObject detail = begin_object();
 
 	put_field(&detail, "count", static_cast<int32>(Min(count, PG_INT32_MAX)));

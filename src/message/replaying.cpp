@@ -91,7 +91,7 @@ void
 record_replay(Call *call, const text *queue, const core::Uuid &id, const core::Uuid &replay_id)
 {
 	JsonObject detail = begin_object();
-	AuditEvent event = {"MESSAGE_REPLAYED", queue, nullptr, &id, nullptr, 1};
+	AuditEvent event = {Audited::replayed, queue, nullptr, &id, nullptr, 1};
 
 	put_field(&detail, "replay_id", shown(replay_id));
 	event.detail = end_object(&detail);

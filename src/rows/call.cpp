@@ -269,6 +269,8 @@ begin_call(Call *call, const char *function)
 	PreventCommandIfReadOnly(function);
 	PreventCommandIfParallelMode(function);
 	PreventCommandDuringRecovery(function);
+	// In a transaction that has its locks already nothing else tells of what other sessions changed.
+	AcceptInvalidationMessages();
 	// What the running statement has changed so far (a WITH that deletes, say) counts.
 	CommandCounterIncrement();
 	begin_reading(call);

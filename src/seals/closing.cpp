@@ -287,7 +287,7 @@ void
 record_seal(Call *call, const Seal *seal)
 {
 	JsonObject detail = begin_object();
-	AuditEvent event = {"SEALED"};
+	AuditEvent event = {Audited::sealed};
 
 	put_field(&detail, "seal_no", psprintf(INT64_FORMAT, seal->seal_no));
 	put_field(&detail, "hash", hex_of(seal->hash.bytes, sizeof(seal->hash.bytes)));

@@ -27,7 +27,7 @@ OUTBOX_FUNCTION(outbox_acknowledge_dead)
 				(errcode(ERRCODE_OUTBOX_NOT_PENDING), errmsg("NOT_PENDING: message %s is not a dead letter", shown(id)),
 				 errdetail("It was replayed, it did not end as FAILED, or there is no such message.")));
 	if (result == Acknowledged::now)
-		record_for_message(&call, "DEAD_ACKNOWLEDGED", queue, id, 0, reason);
+		record_for_message(&call, Audited::dead_acknowledged, queue, id, 0, reason);
 	end_call(&call);
 	PG_RETURN_BOOL(result == Acknowledged::now);
 }

@@ -38,7 +38,7 @@ OUTBOX_FUNCTION(outbox_break_lease)
 	begin_call(&call, "break_lease()");
 	while (recover_lease(&call, leased_row(&call, id), broken, free_lost_lease, &attempt) == Recovery::skipped)
 		CHECK_FOR_INTERRUPTS();
-	record_for_message(&call, "LEASE_BROKEN", attempt.queue, id, attempt.attempt_no, reason);
+	record_for_message(&call, Audited::lease_broken, attempt.queue, id, attempt.attempt_no, reason);
 	end_call(&call);
 	PG_RETURN_INT32(attempt.attempt_no);
 }

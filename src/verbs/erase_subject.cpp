@@ -20,7 +20,7 @@ void
 tell_of_erasure(Call *call, const Certificate &certificate)
 {
 	JsonObject detail = begin_object();
-	AuditEvent event = {"ERASED"};
+	AuditEvent event = {Audited::erased};
 
 	put_field(&detail, "certificate", shown(certificate.id));
 	put_field(&detail, "sid", certificate.has_sid ? cstring_to_text(shown(certificate.sid)) : nullptr);
@@ -33,7 +33,7 @@ void
 tell_of_reapplied(Call *call, int certificates, int64 destroyed)
 {
 	JsonObject detail = begin_object();
-	AuditEvent event = {"ERASED"};
+	AuditEvent event = {Audited::erased};
 
 	put_field(&detail, "reapplied", certificates);
 	put_field(&detail, "keys", static_cast<int32>(destroyed));

@@ -103,7 +103,7 @@ void
 record_restored(Call *call, const text *queue, int64 count)
 {
 	JsonObject detail = begin_object();
-	AuditEvent event = {"PENDING_RESTORED", queue};
+	AuditEvent event = {Audited::pending_restored, queue};
 
 	put_field(&detail, "messages", static_cast<int32>(Min(count, PG_INT32_MAX)));
 	event.detail = end_object(&detail);

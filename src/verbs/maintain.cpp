@@ -267,7 +267,7 @@ void
 record_retention(Jsonb *was, Jsonb *becomes)
 {
 	JsonObject detail;
-	AuditEvent event = {"RETENTION_SET"};
+	AuditEvent event = {Audited::retention_set};
 	Call call;
 
 	begin_call(&call, "set_retention()");

@@ -431,7 +431,7 @@ audits(Table *table, TupleTableSlot *row)
 // Changes the queue's row by change(call, table, row), and looks again if it was changed.
 template <typename Change>
 void
-change_queue(FunctionCallInfo fcinfo, const char *function, const char *event, const Change &change)
+change_queue(FunctionCallInfo fcinfo, const char *function, Audited what, const Change &change)
 {
 	text *name = required_text(fcinfo, 0, "queue");
 	TupleTableSlot *found;
@@ -455,16 +455,16 @@ change_queue(FunctionCallInfo fcinfo, const char *function, const char *event, c
 		changed = update_row(table, &found->tts_tid, row, Wait::for_row);
 	} while (changed != Changed::done);
 	tell_of_due(&call, table, row);
-	record_queue_event(&call, event, name, found, row);
+	record_queue_event(&call, what, name, found, row);
 	ExecDropSingleTupleTableSlot(found);
 	ExecDropSingleTupleTableSlot(row);
 	end_call(&call);
 }
 
 void
-set_paused(FunctionCallInfo fcinfo, const char *function, const char *event, bool paused)
+set_paused(FunctionCallInfo fcinfo, const char *function, Audited what, bool paused)
 {
-	change_queue(fcinfo, function, event, [&](Call *, Table *table, TupleTableSlot *row) {
+	change_queue(fcinfo, function, what, [&](Call *, Table *table, TupleTableSlot *row) {
 		set(table, row, queues_col::paused, BoolGetDatum(paused));
 	});
 }
@@ -502,7 +502,7 @@ OUTBOX_FUNCTION(outbox_create_queue)
 	note_created(name);
 	unlock_key(&held);
 	end_probe(&probe);
-	record_queue_event(&call, "QUEUE_CREATED", name, nullptr, row);
+	record_queue_event(&call, Audited::queue_created, name, nullptr, row);
 	ExecDropSingleTupleTableSlot(row);
 	end_call(&call);
 	PG_RETURN_VOID();
@@ -512,7 +512,7 @@ OUTBOX_FUNCTION(outbox_alter_queue)
 {
 	FunctionOwners owners = owners_of_functions(fcinfo);
 
-	change_queue(fcinfo, "alter_queue()", "QUEUE_ALTERED", [&](Call *call, Table *table, TupleTableSlot *row) {
+	change_queue(fcinfo, "alter_queue()", Audited::queue_altered, [&](Call *call, Table *table, TupleTableSlot *row) {
 		put_settings(fcinfo, call, owners, table, row, true);
 	});
 	note_limit(PG_GETARG_TEXT_PP(0));
@@ -522,13 +522,13 @@ OUTBOX_FUNCTION(outbox_alter_queue)
 
 OUTBOX_FUNCTION(outbox_pause)
 {
-	set_paused(fcinfo, "pause()", "QUEUE_PAUSED", true);
+	set_paused(fcinfo, "pause()", Audited::queue_paused, true);
 	PG_RETURN_VOID();
 }
 
 OUTBOX_FUNCTION(outbox_resume)
 {
-	set_paused(fcinfo, "resume()", "QUEUE_RESUMED", false);
+	set_paused(fcinfo, "resume()", Audited::queue_resumed, false);
 	PG_RETURN_VOID();
 }
 
@@ -554,7 +554,7 @@ OUTBOX_FUNCTION(outbox_drop_queue)
 	} while (delete_row(table, &found->tts_tid, Wait::for_row) != Changed::done);
 	forget_spending(&call, name);
 	note_dropped(name);
-	record_queue_event(&call, "QUEUE_DROPPED", name, found, nullptr);
+	record_queue_event(&call, Audited::queue_dropped, name, found, nullptr);
 	ExecDropSingleTupleTableSlot(found);
 	end_call(&call);
 	PG_RETURN_VOID();

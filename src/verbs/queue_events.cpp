@@ -2,7 +2,6 @@
 
 #include "verbs/queue_events.h"
 
-#include "message/audit_event.h"
 #include "message/audit_notes.h"
 
 namespace outbox {
@@ -30,7 +29,7 @@ is_made_in_restore()
 } // namespace
 
 void
-record_queue_event(Call *call, const char *what, const text *name, TupleTableSlot *was_row, TupleTableSlot *becomes_row)
+record_queue_event(Call *call, Audited what, const text *name, TupleTableSlot *was_row, TupleTableSlot *becomes_row)
 {
 	Jsonb *was = settings_in(was_row);
 	Jsonb *becomes = settings_in(becomes_row);

@@ -25,6 +25,17 @@ ids_of(const ArrayArg &array)
 	return ids;
 }
 
+Audited
+event_named(const text *name)
+{
+	Audited what;
+
+	if (!find_audited(text_to_cstring(name), &what))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown event \"%s\"", shown(name)),
+						errhint("The events are those of docs/audit.md.")));
+	return what;
+}
+
 } // namespace
 
 OUTBOX_FUNCTION(outbox_record_event)
@@ -32,7 +43,7 @@ OUTBOX_FUNCTION(outbox_record_event)
 	text *name = required_nonempty_text(fcinfo, 0, "event");
 	ArrayArg ids = optional_array(fcinfo, 2, "outbox_ids");
 	Jsonb *detail = DatumGetJsonbP(required_datum(fcinfo, 3, "detail"));
-	AuditEvent event = {text_to_cstring(name)};
+	AuditEvent event = {event_named(name)};
 	core::Uuid id;
 	Call call;
 

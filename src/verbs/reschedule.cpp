@@ -56,7 +56,7 @@ void
 record_rescheduled(Call *call, const PendingRow *row)
 {
 	JsonObject detail = begin_object();
-	AuditEvent event = {"MESSAGE_RESCHEDULED", row->queue, nullptr, &row->id, nullptr, 1};
+	AuditEvent event = {Audited::rescheduled, row->queue, nullptr, &row->id, nullptr, 1};
 
 	put_field(&detail, "next_attempt_at", timestamptz_to_str(row->next_attempt_at));
 	put_field(&detail, "priority", static_cast<int32>(row->priority));

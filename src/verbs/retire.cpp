@@ -11,7 +11,7 @@ retire_and_record(int64 after_ms)
 {
 	RetiredPair pair = retire_next(after_ms);
 	JsonObject detail;
-	AuditEvent event = {"PARTITION_RETIRED"};
+	AuditEvent event = {Audited::partition_retired};
 	Call call;
 
 	if (!pair.retired)

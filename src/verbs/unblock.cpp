@@ -17,7 +17,7 @@ void
 record_unblocked(Call *call, const text *queue, const text *partition_key, const core::Uuid &blocked_by)
 {
 	JsonObject detail = begin_object();
-	AuditEvent event = {"KEY_UNBLOCKED", queue, nullptr, &blocked_by, nullptr, 1};
+	AuditEvent event = {Audited::key_unblocked, queue, nullptr, &blocked_by, nullptr, 1};
 
 	put_field(&detail, "partition_key", partition_key);
 	event.detail = end_object(&detail);

@@ -8,22 +8,22 @@
 -- ---------------------------------------------------------------- the table
 
 SET application_name = 'first';
-SELECT outbox.record_event('TRIED') IS NOT NULL AS recorded;
+SELECT outbox.record_event('KEY_ROTATED') IS NOT NULL AS recorded;
 SET application_name = 'second';
-SELECT outbox.record_event('TRIED', 'default', ARRAY['00000000-0000-4000-8000-000000000001'::uuid], '{"a": 1, "client_addr": "theirs"}') IS NOT NULL AS recorded;
+SELECT outbox.record_event('KEY_ROTATED', 'default', ARRAY['00000000-0000-4000-8000-000000000001'::uuid], '{"a": 1, "client_addr": "theirs"}') IS NOT NULL AS recorded;
 SELECT event, queue, worker_id, actor = session_user AS mine, outbox_ids, attempt_nos, lease_expires_at, detail FROM outbox.events ORDER BY event_id;
 SELECT at BETWEEN now() - interval '1 hour' AND clock_timestamp() AS now, tableoid <> 'outbox.events_default'::regclass AS dated,
 	left(event_id::text, 8) || substr(event_id::text, 10, 4) = lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint), 12, '0') AS by_time
 FROM outbox.events;
 -- It belongs to the transaction.
 BEGIN;
-SELECT outbox.record_event('UNDONE') IS NOT NULL AS recorded;
+SELECT outbox.record_event('ERASED') IS NOT NULL AS recorded;
 ROLLBACK;
-SELECT count(*) FROM outbox.events WHERE event = 'UNDONE';
+SELECT count(*) FROM outbox.events WHERE event = 'ERASED';
 -- Bad arguments write nothing.
-SELECT t.try(s) FROM unnest(ARRAY['SELECT outbox.record_event(NULL)', $$SELECT outbox.record_event('')$$, $$SELECT outbox.record_event('X', detail => NULL)$$,
-	$$SELECT outbox.record_event('X', detail => '[]')$$, $$SELECT outbox.record_event('X', outbox_ids => '{NULL}')$$,
-	$$SELECT outbox.record_event('X', outbox_ids => '{{00000000-0000-4000-8000-000000000001}}')$$]) s;
+SELECT t.try(s) FROM unnest(ARRAY['SELECT outbox.record_event(NULL)', $$SELECT outbox.record_event('')$$, $$SELECT outbox.record_event('ERASED', detail => NULL)$$,
+	$$SELECT outbox.record_event('ERASED', detail => '[]')$$, $$SELECT outbox.record_event('ERASED', outbox_ids => '{NULL}')$$,
+	$$SELECT outbox.record_event('ERASED', outbox_ids => '{{00000000-0000-4000-8000-000000000001}}')$$]) s;
 SELECT count(*) FROM outbox.events;
 -- None changes it, and none but the owner writes it.
 SELECT tableoid::regclass AS leaf FROM outbox.events LIMIT 1 \gset
@@ -74,6 +74,14 @@ SELECT outbox.reschedule(t.id('b'), '2020-01-01', 4) IS NOT NULL AS rescheduled;
 SELECT count(*) FROM outbox.claim('w', 1, queues => '{q}');
 SELECT outbox.break_lease(t.id('b'), 'hangs');
 SELECT event, queue, messages, attempts, detail - 'replay_id' - 'next_attempt_at' AS detail, jsonb_object_keys(detail) FROM t.new_events();
+-- A key that a dead head blocks, and a row of pending that is lost.
+SELECT outbox.create_queue('f', ordering => 'fifo', on_dead_head => 'block');
+SELECT count(*) FROM outbox.enqueue_batch('f', '[{"event_type": "f1", "payload": 1, "partition_key": "k"}, {"event_type": "f2", "payload": 1, "partition_key": "k"}]');
+SELECT count(*) FROM outbox.claim('w', 1, queues => '{f}');
+SELECT recorded FROM outbox.complete(t.id('f1'), t.token('f1'), 'w', 'FAILED');
+SELECT outbox.unblock('f', 'k') = t.id('f1') AS unblocked;
+SELECT t.lose($$queue = 'f'$$), outbox.restore_pending();
+SELECT event, queue, messages, detail FROM t.new_events() WHERE event <> 'QUEUE_CREATED';
 -- What is refused leaves none.
 SELECT t.try(s) FROM unnest(ARRAY[$$SELECT outbox.create_queue('q')$$, $$SELECT outbox.alter_queue('nowhere')$$, $$SELECT outbox.drop_queue('q')$$,
 	$$SELECT outbox.cancel(t.id('a'), 'again')$$, $$SELECT outbox.set_retention('1 s')$$]) s;

@@ -86,6 +86,8 @@ SELECT t.did();
 -- A message is pending: its pair stays, the one after it goes.
 SELECT t.keep('20 days');
 SELECT t.did();
+CREATE VIEW t.retired AS SELECT detail ->> 'partition' AS partition, regexp_replace(detail ->> 'done', '_p\d+_\d+', '_p<now>') AS done, queue FROM outbox.events WHERE event = 'PARTITION_RETIRED' ORDER BY event_id DESC LIMIT 1;
+SELECT * FROM t.retired;
 -- Not old enough: neither.
 SELECT t.keep('36 days');
 SELECT t.did();
@@ -357,11 +359,13 @@ BEGIN;
 CREATE SCHEMA attic AUTHORIZATION outbox_owner;
 SELECT t.keep_in('attic');
 SELECT regexp_replace(t.did(), '_p\d+_\d+', '_p<now>');
+SELECT * FROM t.retired;
 SELECT count(*) FROM outbox.messages_default;
 SELECT c.relname ~ '^messages_p' AS messages, t.try(format('DELETE FROM %s', c.oid::regclass)) FROM pg_class c WHERE relnamespace = 'attic'::regnamespace AND relkind = 'r' ORDER BY 1;
 SELECT * FROM outbox.check() WHERE severity = 'error';
 ROLLBACK;
 SELECT t.did();
+SELECT * FROM t.retired;
 SELECT tableoid::regclass, event_type FROM outbox.messages ORDER BY 2;
 SELECT t.try('TRUNCATE outbox.messages_default');
 SELECT sequence_id, created FROM outbox.enqueue('again', '1', 'n', partition_key => 'default', idempotency_key => 'default 1');
