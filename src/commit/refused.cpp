@@ -56,6 +56,16 @@ free_first(RefusedList *list)
 	ring->free = place;
 }
 
+// Those of an extension that is gone are never told.
+void
+count_lost(RefusedList *list, Oid extension)
+{
+	if (list->extension != extension)
+		list->told = list->without_place;
+	list->extension = extension;
+	list->without_place++;
+}
+
 } // namespace
 
 Size
@@ -81,7 +91,7 @@ attach_refused(bool found)
 void
 init_refused(RefusedList *list)
 {
-	*list = {none, none, 0, 0, 0};
+	*list = {none, none, 0, 0, 0, InvalidOid};
 }
 
 void
@@ -105,7 +115,7 @@ push_refused(RefusedList *list, const RefusedReport &report)
 		is_first = list->count == 0;
 		if (place == none)
 		{
-			list->without_place++;
+			count_lost(list, report.extension);
 			return;
 		}
 		ring->entries[place].report = report;
@@ -160,19 +170,19 @@ refused_without_place(RefusedList *list)
 	return count;
 }
 
-int64
-untold_refusals(RefusedList *list)
+LostRefusals
+lost_refusals(RefusedList *list)
 {
-	int64 count = 0;
+	LostRefusals lost = {};
 
-	under(&ring->lock, [&] { count = list->without_place - list->told; });
-	return count;
+	under(&ring->lock, [&] { lost = {list->extension, list->without_place - list->told, list->without_place}; });
+	return lost;
 }
 
 void
-note_told(RefusedList *list, int64 count)
+note_told(RefusedList *list, const LostRefusals &lost)
 {
-	under(&ring->lock, [&] { list->told += count; });
+	under(&ring->lock, [&] { list->told = Max(list->told, lost.until); });
 }
 
 void

@@ -2,7 +2,8 @@
 //
 // Guarantees: a refusal aborts its transaction, so it is put here, and the background worker writes it. To put one
 // neither fails nor waits but for a spinlock. Memory is fixed: what finds no place is counted. Only what is in here, or
-// counted and not written yet, is lost in a crash of the server. Without preloading nothing is kept.
+// counted and not written yet, is lost in a crash of the server. Without preloading nothing is kept. What is told of an
+// extension that was dropped does not reach the one that is created after it.
 //
 // Shape: entries of all databases share one array. Those of a database are a list, so that only its worker reads them,
 // and no database takes more than its part. The worker gives back what it has committed: until then they stay.
@@ -17,6 +18,7 @@ namespace outbox {
 constexpr int most_refusals = 1024;
 
 struct RefusedReport {
+	Oid extension;    // its table outbox.queues, which no later one shares
 	bool is_terminal; // P7001; else P7002
 	core::Uuid id;
 	TimestampTz at;
@@ -34,6 +36,14 @@ struct RefusedList {
 	int count;
 	int64 without_place; // since the server started
 	int64 told;          // of these
+	Oid extension;       // of the last one without a place
+};
+
+// What found no place and is not yet told.
+struct LostRefusals {
+	Oid extension;
+	int64 count;
+	int64 until; // for note_told()
 };
 
 Size refused_size();
@@ -52,10 +62,10 @@ bool has_refused(RefusedList *list);
 int peek_refused(RefusedList *list, RefusedReport *reports, int most);
 // Those that were copied are written.
 void drop_refused(RefusedList *list, int count);
-// How many found no place, since the server started; and how many of them are not yet written.
+// How many found no place, since the server started.
 int64 refused_without_place(RefusedList *list);
-int64 untold_refusals(RefusedList *list);
-void note_told(RefusedList *list, int64 count);
+LostRefusals lost_refusals(RefusedList *list);
+void note_told(RefusedList *list, const LostRefusals &lost);
 // The extension is gone.
 void forget_refused(RefusedList *list);
 

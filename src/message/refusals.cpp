@@ -14,6 +14,12 @@ put_text(char *place, int size, const text *value)
 	put_refused_text(place, size, value != nullptr ? text_to_cstring(value) : "");
 }
 
+Oid
+this_extension()
+{
+	return relation_oid(queues_shape.name);
+}
+
 void
 push(const text *queue, const core::Uuid &id, const text *worker, Audited what)
 {
@@ -23,6 +29,7 @@ push(const text *queue, const core::Uuid &id, const text *worker, Audited what)
 
 	if (slot == nullptr)
 		return;
+	report.extension = this_extension();
 	report.is_terminal = what == Audited::blocked;
 	report.id = id;
 	report.at = GetCurrentTimestamp();
@@ -67,8 +74,11 @@ void
 write_refused(Call *call, const RefusedReport &report)
 {
 	AuditEvent event = {report.is_terminal ? Audited::blocked : Audited::refused};
-	JsonObject detail = begin_object();
+	JsonObject detail;
 
+	if (report.extension != this_extension())
+		return;
+	detail = begin_object();
 	put_field(&detail, "refused_at", timestamptz_to_str(report.at));
 	event.queue = cstring_to_text(report.queue);
 	event.worker_id = cstring_to_text(report.worker);
@@ -81,12 +91,15 @@ write_refused(Call *call, const RefusedReport &report)
 }
 
 void
-write_lost_refusals(Call *call, int64 count)
+write_lost_refusals(Call *call, const LostRefusals &lost)
 {
 	AuditEvent event = {Audited::refusals_lost};
-	JsonObject detail = begin_object();
+	JsonObject detail;
 
-	put_field(&detail, "count", static_cast<int32>(Min(count, PG_INT32_MAX)));
+	if (lost.count == 0 || lost.extension != this_extension())
+		return;
+	detail = begin_object();
+	put_field(&detail, "count", static_cast<int32>(Min(lost.count, PG_INT32_MAX)));
 	event.detail = end_object(&detail);
 	record_event(call, event);
 }

@@ -2,7 +2,8 @@
 //
 // Guarantees: a refusal of an audited queue leaves one. In a batch it is noted and belongs to its transaction. One that
 // raises undoes its transaction, so it goes to the background worker (commit/refused.h), whatever becomes of savepoints
-// and of the transaction; without preloading it leaves none.
+// and of the transaction; without preloading it leaves none. The worker passes by what another installation of the
+// extension has left.
 #pragma once
 
 #include "commit/shared.h"
@@ -16,7 +17,7 @@ void note_refusal(Call *call, const core::Uuid &id, const text *worker, Audited 
 // ---- the worker
 
 void write_refused(Call *call, const RefusedReport &report);
-// REFUSALS_LOST: so many found no place.
-void write_lost_refusals(Call *call, int64 count);
+// REFUSALS_LOST: so many found no place. Nothing if it is none.
+void write_lost_refusals(Call *call, const LostRefusals &lost);
 
 } // namespace outbox

@@ -359,15 +359,14 @@ record_some_refusals()
 {
 	RefusedReport *reports = static_cast<RefusedReport *>(palloc(sizeof(RefusedReport) * refusals_at_a_time));
 	int count = peek_refused(&worker.slot->refused, reports, refusals_at_a_time);
-	int64 untold = untold_refusals(&worker.slot->refused);
+	LostRefusals lost = lost_refusals(&worker.slot->refused);
 	bool done = run_step(&worker.refusals, [&] {
 		Call call;
 
 		begin_call(&call, name_in_ledger);
 		for (int i = 0; i < count; i++)
 			write_refused(&call, reports[i]);
-		if (untold > 0)
-			write_lost_refusals(&call, untold);
+		write_lost_refusals(&call, lost);
 		end_call(&call);
 		// What is taken out of shared memory is on disk.
 		ForceSyncCommit();
@@ -378,7 +377,7 @@ record_some_refusals()
 	if (!done)
 		return false;
 	drop_refused(&worker.slot->refused, count);
-	note_told(&worker.slot->refused, untold);
+	note_told(&worker.slot->refused, lost);
 	return count == refusals_at_a_time;
 }
 

@@ -2,7 +2,7 @@
 #
 # Proves: the background worker writes each, whatever becomes of savepoints and of the transaction, also if audit_events is
 # switched off meanwhile, with the actor of the session that reported; what finds no place is counted, in outbox.workers and in one
-# row, and memory stays bounded; a worker that ends or fails to write loses none; a crash loses no more than what was not yet
+# row, and memory stays bounded; of an extension that was dropped the one that is created after it has none; a worker that ends or fails to write loses none; a crash loses no more than what was not yet
 # written; without preloading, and where no queue is audited, there is none; other databases have their own.
 use strict;
 use warnings;
@@ -16,7 +16,7 @@ my $node = new_node('main', preload => 1, conf => 'restart_after_crash = on');
 
 # n reports on one message, each refused.
 my $helpers = q{
-	CREATE FUNCTION refuse(q text, n int) RETURNS bigint LANGUAGE plpgsql AS $$
+	CREATE OR REPLACE FUNCTION refuse(q text, n int) RETURNS bigint LANGUAGE plpgsql AS $$
 	DECLARE
 		id uuid := (SELECT outbox_id FROM outbox.messages WHERE queue = q LIMIT 1);
 		refused bigint := 0;
@@ -94,7 +94,7 @@ is(ask(q{SELECT unrecorded FROM outbox.workers WHERE kind = 'worker' AND databas
 
 # No worker: they wait, and what finds no place is counted.
 configure($node, 'outbox.worker' => 'off');
-wait_for_no_worker($node);
+wait_for_no_worker($node, 'postgres');
 my ($written, $lost) = (ask($refused), ask(q{SELECT unrecorded FROM outbox.workers WHERE kind = 'worker' AND database = 'postgres'}));
 ask(q{SELECT refuse('audited', 1500)});
 is(ask($refused), $written, 'no worker, no rows');
@@ -119,7 +119,20 @@ wait_for_worker($node, database => 'other');
 ask(q{SELECT refuse('audited', 3)}, 'other');
 wait_for(3, 'another database has its own', $refused, 'other');
 configure($node, 'outbox.worker' => 'off');
-wait_for_no_worker($node);
+wait_for_no_worker($node, 'postgres');
+
+# Its successor has what it refused itself: that found no place.
+ask(q{SELECT refuse('audited', 1030)}, 'other');
+ask('DROP EXTENSION outbox; CREATE EXTENSION outbox', 'other');
+ask($helpers, 'other');
+ask(q{SELECT refuse('audited', 2)}, 'other');
+configure($node, 'outbox.worker' => 'on');
+wait_for(2, 'a new extension has the refusals that it lost itself', q{SELECT sum((detail ->> 'count')::int) FROM outbox.events WHERE event = 'REFUSALS_LOST'}, 'other');
+ask(q{SELECT refuse('audited', 1)}, 'other');
+wait_for(1, '... and has those that it kept', $refused, 'other');
+configure($node, 'outbox.worker' => 'off');
+wait_for_no_worker($node, $_) foreach qw(postgres other);
+
 ask(q{SELECT refuse('audited', 3)}, 'other');
 ask('DROP EXTENSION outbox', 'other');
 ask(q{SELECT refuse('audited', 5)});
