@@ -1165,6 +1165,24 @@ $$Of functions of the extension: writes an audit event and returns its event_id.
 event: what happened, one of those in docs/audit.md. queue: NULL = it concerns no single queue. outbox_ids: the messages; NULL = none. detail: a JSON object, into which application_name and client_addr are put.
 Errors: 22004 NULL event or detail, or a NULL in outbox_ids; 22023 an unknown event, or a detail that is not an object; 25006 read-only transaction. Locks: none that conflict with those of other functions. Cost: one row and one index entry.$$;
 
+-- An id of a message begins with its time. Its events have later ids, unless the clock was set back by more than an hour.
+CREATE FUNCTION outbox.message_events(outbox_id uuid, until timestamptz DEFAULT NULL)
+RETURNS TABLE (event_id uuid, event text, at timestamptz, queue text, worker_id text, actor text, attempt_no integer, lease_expires_at timestamptz, detail jsonb)
+LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+	SELECT e.event_id, e.event, e.at, e.queue, e.worker_id, e.actor, e.attempt_nos[array_position(e.outbox_ids, message_events.outbox_id)],
+		e.lease_expires_at, e.detail
+	FROM outbox.events e
+	WHERE e.event_id >= (lpad(to_hex(greatest(('x' || left(replace(message_events.outbox_id::text, '-', ''), 12))::bit(48)::bigint - 3600000, 0)), 12, '0') || repeat('0', 20))::uuid
+		AND e.event_id <= (coalesce(lpad(to_hex((extract(epoch FROM message_events.until) * 1000)::bigint + 3600000), 12, '0'), repeat('f', 12)) || repeat('f', 20))::uuid
+		AND (message_events.until IS NULL OR e.at <= message_events.until)
+		AND e.outbox_ids @> ARRAY[message_events.outbox_id]
+	ORDER BY e.event_id;
+END;
+COMMENT ON FUNCTION outbox.message_events(uuid, timestamptz) IS
+$$The audit events of one message, in order of time. attempt_no is that of the message in the event.
+outbox_id: the message; NULL = no row. until: the last time; NULL = to now. No errors; no locks but those of reading. Cost: reads the audit events from an hour before the message was enqueued to an hour after until, by a GIN index on outbox_ids in partitions to which you have added one.$$;
+
 ---------------------------------------------------------------- views
 
 CREATE VIEW outbox.sequences AS
@@ -2322,7 +2340,7 @@ TO outbox_operator, outbox_auditor;
 GRANT SELECT ON outbox.seals, outbox.seal_marks, outbox.seal_floor TO outbox_operator, outbox_readonly, outbox_auditor;
 
 GRANT EXECUTE ON FUNCTION outbox.queue_stats(), outbox.worker_status(), outbox.prometheus(), outbox.lost_messages(), outbox.queue_status(text),
-	outbox.message_facts(uuid), outbox.message_body(uuid), outbox.last_attempt(uuid), outbox.explain(uuid)
+	outbox.message_facts(uuid), outbox.message_body(uuid), outbox.last_attempt(uuid), outbox.explain(uuid), outbox.message_events(uuid, timestamptz)
 TO outbox_operator, outbox_readonly, outbox_auditor;
 -- A view's functions are called with the rights of its reader. Without USAGE on the schema a member
 -- calls these in views alone, which decide what they are asked.

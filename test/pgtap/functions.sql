@@ -6,7 +6,7 @@ SET intervalstyle = 'postgres';
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS pgtap;
 CREATE EXTENSION IF NOT EXISTS outbox;
-SELECT plan(62);
+SELECT plan(64);
 
 CREATE FUNCTION pg_temp.arguments(name text) RETURNS text LANGUAGE sql AS $$
 	SELECT string_agg(pg_get_function_arguments(oid), ' AND ') FROM pg_proc
@@ -21,7 +21,7 @@ $$;
 SELECT results_eq(
 	$$SELECT proname::text COLLATE "C", count(*) FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace GROUP BY 1 ORDER BY 1$$,
 	$$SELECT name COLLATE "C", 1::bigint FROM unnest(ARRAY['alter_queue', 'backoff', 'break_lease', 'cancel', 'cancel_batch', 'cancel_many', 'checked_batch', 'confirmed', 'explain', 'purge', 'replay_batch', 'replay_many', 'shown_time', 'check', 'check_rows', 'claim', 'complete', 'complete_and_claim', 'complete_batch', 'create_queue', 'drop_queue',
-		'acknowledge_dead', 'last_attempt', 'message_body', 'message_facts', 'queue_status', 'enqueue', 'enqueue_and_claim', 'enqueue_batch', 'lost_messages', 'maintain', 'pause', 'release', 'renew', 'repair_expired_leases', 'replay', 'reschedule', 'restore_pending', 'resume', 'set_retention', 'state_diagram',
+		'acknowledge_dead', 'last_attempt', 'message_body', 'message_facts', 'queue_status', 'enqueue', 'enqueue_and_claim', 'enqueue_batch', 'lost_messages', 'maintain', 'message_events', 'pause', 'release', 'renew', 'repair_expired_leases', 'replay', 'reschedule', 'restore_pending', 'resume', 'set_retention', 'state_diagram',
 		'prometheus', 'record_event', 'reset_stats', 'table_problems', 'take_number', 'unblock', 'wait_for_work', 'check_privacy', 'erase_subject', 'export_erasures', 'certified_erasure', 'lineage', 'master_key_id', 'master_key_problem', 'protect', 'reapply_erasures', 'reveal', 'reveal_of', 'rewrapped_key', 'rotate_master_key',
 		'subject_hash', 'subject_report', 'queue_stats', 'worker_status', 'append_only', 'key_digest', 'merge_queue', 'pending_changed', 'seal_recorded', 'seal', 'verify_seals', 'prove', 'export_seals', 'seal_leaves']) name ORDER BY 1$$,
 	'the functions, one signature each');
@@ -145,6 +145,9 @@ SELECT is(pg_temp.arguments('take_number'), 'queue text, partition_key text', 'a
 SELECT results_eq(
 	$$SELECT prokind::text, pg_temp.arguments('wait_for_work') FROM pg_proc WHERE oid::regproc::text = 'outbox.wait_for_work'$$,
 	$$VALUES ('p', 'IN max_wait interval, IN queues text[] DEFAULT NULL::text[]')$$, 'wait_for_work is a procedure');
+SELECT is(pg_temp.arguments('message_events'), 'outbox_id uuid, until timestamp with time zone DEFAULT NULL::timestamp with time zone', 'arguments of message_events');
+SELECT is(pg_temp.result('message_events'), 'TABLE(event_id uuid, event text, at timestamp with time zone, queue text, worker_id text, actor text, attempt_no integer, lease_expires_at timestamp with time zone, detail jsonb)',
+	'result of message_events');
 SELECT is(pg_temp.arguments('record_event'), 'event text, queue text DEFAULT NULL::text, outbox_ids uuid[] DEFAULT NULL::uuid[], detail jsonb DEFAULT ''{}''::jsonb',
 	'arguments of record_event');
 SELECT is(pg_temp.result('record_event'), 'uuid', 'result of record_event');
@@ -170,7 +173,7 @@ SELECT results_eq(
 SELECT results_eq(
 	$$SELECT proname::text COLLATE "C", provolatile::text, proparallel::text FROM pg_proc
 		WHERE pronamespace = 'outbox'::regnamespace AND (provolatile <> 'v' OR proparallel <> 'u' OR proleakproof) ORDER BY 1$$,
-	$$VALUES ('backoff' COLLATE "C", 's', 'u'), ('certified_erasure', 's', 'u'), ('check', 's', 'u'), ('check_privacy', 's', 'u'), ('check_rows', 's', 'u'), ('checked_batch', 's', 'u'), ('confirmed', 'i', 'u'), ('explain', 's', 'u'), ('export_erasures', 's', 'u'), ('key_digest', 'i', 's'), ('last_attempt', 's', 'r'), ('lineage', 's', 'u'), ('lost_messages', 's', 'u'), ('master_key_id', 's', 'u'), ('master_key_problem', 's', 'u'), ('message_body', 's', 'r'), ('message_facts', 's', 'r'), ('queue_stats', 'v', 's'), ('queue_status', 'v', 'r'), ('reveal', 's', 'u'), ('reveal_of', 's', 'u'), ('shown_time', 's', 'u'), ('state_diagram', 'i', 's'), ('subject_hash', 's', 'u'), ('subject_report', 's', 'u'), ('table_problems', 's', 'u'), ('worker_status', 'v', 's')$$,
+	$$VALUES ('backoff' COLLATE "C", 's', 'u'), ('certified_erasure', 's', 'u'), ('check', 's', 'u'), ('check_privacy', 's', 'u'), ('check_rows', 's', 'u'), ('checked_batch', 's', 'u'), ('confirmed', 'i', 'u'), ('explain', 's', 'u'), ('export_erasures', 's', 'u'), ('key_digest', 'i', 's'), ('last_attempt', 's', 'r'), ('lineage', 's', 'u'), ('lost_messages', 's', 'u'), ('master_key_id', 's', 'u'), ('master_key_problem', 's', 'u'), ('message_body', 's', 'r'), ('message_events', 's', 's'), ('message_facts', 's', 'r'), ('queue_stats', 'v', 's'), ('queue_status', 'v', 'r'), ('reveal', 's', 'u'), ('reveal_of', 's', 'u'), ('shown_time', 's', 'u'), ('state_diagram', 'i', 's'), ('subject_hash', 's', 'u'), ('subject_report', 's', 'u'), ('table_problems', 's', 'u'), ('worker_status', 'v', 's')$$,
 	'what is not VOLATILE and PARALLEL UNSAFE only reads or computes');
 -- Whatever runs with its owner's rights pins search_path, with pg_temp last.
 SELECT is_empty(

@@ -109,6 +109,7 @@ SELECT results_eq($$
 	('master_key_problem',              '',        '',        '',        '',        '',        '',        '',        ''),
 	('merge_queue',                     '',        '',        '',        '',        '',        '',        '',        ''),
 	('message_body',                    '',        '',        'EXECUTE', 'EXECUTE', 'EXECUTE', '',        '',        ''),
+	('message_events',                  '',        '',        'EXECUTE', 'EXECUTE', 'EXECUTE', '',        '',        ''),
 	('message_facts',                   '',        '',        'EXECUTE', 'EXECUTE', 'EXECUTE', '',        'EXECUTE', ''),
 	('pause',                           '',        '',        'EXECUTE', '',        '',        '',        '',        ''),
 	('pending_changed',                 '',        '',        '',        '',        '',        '',        '',        ''),

@@ -151,4 +151,26 @@ SELECT count(*) FROM outbox.events WHERE event = 'LEASE_RELEASED' AND queue = 'a
 SELECT count(*) FROM outbox.enqueue_batch('audited', (SELECT jsonb_agg(jsonb_build_object('event_type', 'many', 'payload', 1)) FROM generate_series(1, 10000)));
 SELECT count(*) FROM outbox.claim('many', 10000, queues => '{audited}');
 SELECT array_length(outbox_ids, 1), array_length(attempt_nos, 1) FROM outbox.events WHERE worker_id = 'many';
+
+-- ---------------------------------------------------------------- those of one message
+
+SELECT event, queue, worker_id, attempt_no, lease_expires_at IS NOT NULL AS leases FROM outbox.message_events(t.id('a1'));
+SELECT count(*) FROM outbox.message_events(t.id('a1'), clock_timestamp());
+SELECT count(*) FROM outbox.message_events(t.id('a1'), (SELECT at FROM outbox.message_events(t.id('a1')) OFFSET 1 LIMIT 1));
+SELECT count(*) FROM outbox.message_events(t.id('a1'), clock_timestamp() - interval '2 hours');
+SELECT count(*) FROM outbox.message_events(NULL);
+SELECT count(*) FROM outbox.message_events('00000000-0000-7000-8000-000000000000');
+SELECT count(*) FROM outbox.message_events('ffffffff-ffff-7fff-bfff-ffffffffffff');
+-- The clock was set back by almost an hour since it was enqueued.
+SELECT (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint + 3500000), 12, '0') || '70008000000000000000')::uuid AS ahead \gset
+SELECT outbox.record_event('KEY_ROTATED', outbox_ids => ARRAY[:'ahead'::uuid]) IS NOT NULL AS recorded;
+SELECT event FROM outbox.message_events(:'ahead');
+-- Who reads many of them adds an index, to which the outbox adds its rows as well.
+SELECT tableoid::regclass AS leaf FROM outbox.events WHERE worker_id = 'many' \gset
+CREATE INDEX mine ON :leaf USING gin (outbox_ids);
+SELECT count(*) FROM outbox.claim('indexed', 10, queues => '{quiet,also,audited}');
+SET enable_seqscan = off;
+SELECT event, worker_id, queue FROM outbox.events WHERE outbox_ids @> (SELECT ARRAY[min(outbox_id::text)::uuid] FROM outbox.pending WHERE claimed_by = 'indexed') AND worker_id = 'indexed';
+SELECT event, worker_id, attempt_no FROM outbox.message_events(t.id('a1'));
+RESET enable_seqscan;
 SELECT * FROM outbox.check() WHERE severity = 'error';

@@ -66,6 +66,7 @@ BEGIN
 		('replay', $v$SELECT outbox.replay('00000000-0000-7000-8000-000000000000')$v$),
 		('take_number', $v$SELECT outbox.take_number('default', 'k')$v$),
 		('lost_messages', $v$SELECT outbox.lost_messages()$v$),
+		('message_events', $v$SELECT outbox.message_events('00000000-0000-7000-8000-000000000000')$v$),
 		('restore_pending', $v$SELECT outbox.restore_pending()$v$),
 		('set_retention', $v$SELECT outbox.set_retention(NULL)$v$),
 		('backoff', $v$SELECT outbox.backoff('default', 1)$v$),
