@@ -565,6 +565,7 @@ check(History &history)
 	check_leases(facts, history, found);
 	check_limits(facts, found);
 	check_order(facts, history, found);
+	check_events(facts, history, found);
 	check_counters(history, found);
 	check_errors(history, found);
 	return found;

@@ -11,7 +11,8 @@
 // answered, what is in the ledger was accepted | | leases | each ended once; one at a time; none
 // before its time; a stale token changed nothing | | order | in a fifo queue none is leased before all earlier
 // ones of its key have ended, but with them; dead heads block where the queue says so | | limits | no more leases
-// of a queue at a time than max_in_flight | | counters | never fall, but for resets and crashes | | errors | none but
+// of a queue at a time than max_in_flight | | events | what was done in an audited queue has its audit event, and what
+// was not has none | | counters | never fall, but for resets and crashes | | errors | none but
 // those that the interface names |
 #pragma once
 
@@ -40,6 +41,7 @@ void check_reports(const Facts &facts, Violations &found);
 void check_leases(const Facts &facts, const History &history, Violations &found);
 void check_limits(const Facts &facts, Violations &found);
 void check_order(const Facts &facts, const History &history, Violations &found);
+void check_events(const Facts &facts, const History &history, Violations &found);
 void check_counters(const History &history, Violations &found);
 // The lease of a message behind another hangs on that one's, and may end untried.
 bool is_behind_in_run(const Facts &facts, const Leased &lease);

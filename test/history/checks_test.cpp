@@ -14,7 +14,9 @@ namespace {
 // m1 is delivered, m2 at the second try, m4 after a lost lease, m5 is cancelled and replayed
 // as m6, which is given back once; m3 is rolled back. m8 is given back, which counts as a try, and
 // put off; its next lease is broken, and with the third it is delivered.
-const char *const right = R"(1 d 0 queue queue=plain max_attempts=3 max_in_flight=2 max_releases=0
+const char *const right = R"(1 d 0 audited queue=plain
+1 d 0 audited queue=numbered
+1 d 0 queue queue=plain max_attempts=3 max_in_flight=2 max_releases=0
 10 p 1 begin auto=1
 10 p 1 call n=1 verb=enqueue
 10 p 1 item n=1 queue=plain tag=t1
@@ -177,6 +179,31 @@ const char *const right = R"(1 d 0 queue queue=plain max_attempts=3 max_in_fligh
 2000 d 0 attempt created_at=1112 id=m4 no=2 reference=w:5 state=DISPATCHED token=k42 worker=w
 2000 d 0 attempt created_at=47 error_code=CANCELLED error_message=no id=m5 no=1 state=FAILED token=k5 worker=w
 2000 d 0 attempt created_at=1112 id=m6 no=1 reference=w:6 state=DISPATCHED token=k62 worker=w
+2000 d 0 audit event=LEASE_CLAIMED id=m1 no=1 queue=plain worker=w
+2000 d 0 audit event=LEASE_CLAIMED id=m2 no=1 queue=numbered worker=w
+2000 d 0 audit event=LEASE_CLAIMED id=m4 no=1 queue=plain worker=w
+2000 d 0 audit event=LEASE_CLAIMED id=m5 no=1 queue=numbered worker=w
+2000 d 0 audit event=ATTEMPT_COMPLETED id=m1 no=1 queue=plain worker=w
+2000 d 0 audit event=ATTEMPT_COMPLETED id=m2 no=1 queue=numbered worker=w
+2000 d 0 audit event=LEASE_LOST_REFUSED id=m1 queue=plain worker=w
+2000 d 0 audit event=MESSAGE_CANCELLED id=m5 no=1 queue=numbered
+2000 d 0 audit event=MESSAGE_REPLAYED id=m5 queue=numbered replay=m6
+2000 d 0 audit event=LEASE_CLAIMED id=m6 no=1 queue=numbered worker=v
+2000 d 0 audit event=LEASE_RENEWED id=m6 no=1 queue=numbered worker=v
+2000 d 0 audit event=LEASE_RELEASED id=m6 no=1 queue=numbered worker=v
+2000 d 0 audit event=LEASE_CLAIMED id=m8 no=1 queue=plain worker=u
+2000 d 0 audit event=LEASE_RELEASED id=m8 no=1 queue=plain worker=u
+2000 d 0 audit event=LEASE_CLAIMED id=m8 no=2 queue=plain worker=u
+2000 d 0 audit event=LEASE_BROKEN id=m8 no=2 queue=plain
+2000 d 0 audit event=LEASE_CLAIMED id=m8 no=3 queue=plain worker=u
+2000 d 0 audit event=ATTEMPT_COMPLETED id=m8 no=3 queue=plain worker=u
+2000 d 0 audit event=LEASE_EXPIRED_REPAIRED id=m4 no=1 queue=plain worker=r
+2000 d 0 audit event=LEASE_CLAIMED id=m2 no=2 queue=numbered worker=w
+2000 d 0 audit event=LEASE_CLAIMED id=m4 no=2 queue=plain worker=w
+2000 d 0 audit event=LEASE_CLAIMED id=m6 no=1 queue=numbered worker=w
+2000 d 0 audit event=ATTEMPT_COMPLETED id=m2 no=2 queue=numbered worker=w
+2000 d 0 audit event=ATTEMPT_COMPLETED id=m4 no=2 queue=plain worker=w
+2000 d 0 audit event=ATTEMPT_COMPLETED id=m6 no=1 queue=numbered worker=w
 2900 d 0 queue queue=f max_attempts=9 on_dead_head=block ordering=fifo
 3000 fp 1 begin auto=1
 3000 fp 1 call n=1 verb=enqueue_batch
@@ -357,7 +384,9 @@ const Case messages[] = {
 	  {"id=m1 n=1 tag=t1", ""},
 	  {" w 2 ", ""},
 	  {"id=m1 n=1 reference=w:3", ""},
-	  {"error=P7002", ""}},
+	  {"error=P7002", ""},
+	  {" id=m1 no=1 queue=plain", ""},
+	  {"LEASE_LOST_REFUSED", ""}},
 	 "",
 	 ""},
 	{"UnknownHalf",
@@ -482,7 +511,11 @@ const Case leases[] = {
 	{"NoTrace", {{"58 v 3", ""}, {"59 v 3", ""}}, "", "a lease left no trace"},
 	{"NoTraceSynchronous", {{"58 v 3", ""}, {"59 v 3", ""}}, "70 d 0 crash from=60\n", "a lease left no trace"},
 	{"AsyncTakenBack",
-	 {{"54 v 1 begin auto=1", "54 v 1 begin async=1 auto=1"}, {" v 2 ", ""}, {" v 3 ", ""}},
+	 {{"54 v 1 begin auto=1", "54 v 1 begin async=1 auto=1"},
+	  {" v 2 ", ""},
+	  {" v 3 ", ""},
+	  {"audited queue=numbered", ""},
+	  {"queue=numbered worker=", ""}},
 	 "70 d 0 crash from=60\n",
 	 ""},
 	{"AsyncNoCrash",
@@ -646,11 +679,117 @@ const Case order[] = {
 	  {"3051 fw 5 row n=1 no=1 recorded=FAILED", "3051 fw 5 row n=1 no=1"},
 	  {"created_at=3050 id=f2 no=1 reference=fw:3",
 	   "created_at=3050 error_code=CANCELLED error_message=no id=f2 no=1"}},
-	 "",
+	 "3900 d 0 audit event=MESSAGE_CANCELLED id=f2 no=1 queue=f\n",
 	 ""},
 	{"Continues", {{" fo 1 ", ""}, {"on_dead_head=block", "on_dead_head=continue"}}, "", ""},
 };
 
+// A few of each kind: too few, too many, another one.
+const Case events[] = {
+	{"ClaimUntold", {{"audit event=LEASE_CLAIMED id=m1", ""}}, "", "told more than there is LEASE_CLAIMED"},
+	{"ClaimTakenBack",
+	 {{"54 v 1 begin auto=1", "54 v 1 begin async=1 auto=1"},
+	  {" v 2 ", ""},
+	  {" v 3 ", ""},
+	  {"queue=numbered worker=v", ""}},
+	 "70 d 0 crash from=60\n",
+	 "told more than there is LEASE_CLAIMED"},
+	{"ClaimOfNobody",
+	 {},
+	 "2000 d 0 audit event=LEASE_CLAIMED id=m1 no=1 queue=plain worker=x\n",
+	 "LEASE_CLAIMED of what no client has done"},
+	{"ClaimUndone",
+	 {{"60 u 1 begin auto=1", "60 u 1 begin auto=0"},
+	  {"61 u 1 ok n=1", "61 u 1 rollback"},
+	  {" u 2 ", ""},
+	  {"id=m8 no=1 state=RETRYABLE", ""}},
+	 "",
+	 "LEASE_CLAIMED of what no client has done"},
+	{"ClaimOfAnotherTry",
+	 {{"audit event=LEASE_CLAIMED id=m8 no=2", "audit event=LEASE_CLAIMED id=m8 no=1"}},
+	 "",
+	 "LEASE_CLAIMED names another attempt"},
+	{"ClaimWhoseAnswerIsLost",
+	 {},
+	 "2000 x 1 begin auto=1\n2000 x 1 call batch=1 n=1 verb=claim worker=x\n"
+	 "2000 d 0 audit event=LEASE_CLAIMED id=m1 no=1 queue=plain worker=x\n",
+	 ""},
+	{"TwoClaimsWhoseAnswerIsLost",
+	 {},
+	 "2000 x 1 begin auto=1\n2000 x 1 call batch=1 n=1 verb=claim worker=x\n"
+	 "2000 d 0 audit event=LEASE_CLAIMED id=m1 no=1 queue=plain worker=x\n"
+	 "2000 d 0 audit event=LEASE_CLAIMED id=m4 no=1 queue=plain worker=x\n",
+	 "LEASE_CLAIMED of what no client has done"},
+	{"ClaimInAnotherQueue",
+	 {{"LEASE_CLAIMED id=m1 no=1 queue=plain", "LEASE_CLAIMED id=m1 no=1 queue=numbered"}},
+	 "",
+	 "names another queue"},
+	{"NotAudited",
+	 {},
+	 "3900 d 0 audit event=ATTEMPT_COMPLETED id=f1 no=1 queue=f worker=fw\n",
+	 "of a queue that is not audited"},
+	{"RenewalUntold", {{"LEASE_RENEWED", ""}}, "", "told more than there is LEASE_RENEWED"},
+	{"RenewalUndone",
+	 {{"56 v 2 begin auto=1", "56 v 2 begin auto=0"}, {"57 v 2 ok n=1", "57 v 2 rollback"}},
+	 "",
+	 "LEASE_RENEWED of what no client has done"},
+	{"RenewalOfAnother",
+	 {{"LEASE_RENEWED id=m6 no=1 queue=numbered worker=v", "LEASE_RENEWED id=m6 no=1 queue=numbered worker=w"}},
+	 "",
+	 "told more than there is LEASE_RENEWED"},
+	{"ReleaseUntold", {{"LEASE_RELEASED id=m8", ""}}, "", "told more than there is LEASE_RELEASED"},
+	{"ReleaseTwice",
+	 {},
+	 "2000 d 0 audit event=LEASE_RELEASED id=m8 no=1 queue=plain worker=u\n",
+	 "LEASE_RELEASED of what no client has done"},
+	{"ReportUntold", {{"ATTEMPT_COMPLETED id=m4", ""}}, "", "an attempt without its ATTEMPT_COMPLETED"},
+	{"ReportTwice",
+	 {},
+	 "2000 d 0 audit event=ATTEMPT_COMPLETED id=m4 no=2 queue=plain worker=w\n",
+	 "ATTEMPT_COMPLETED of no such attempt"},
+	{"ReportOfAnother",
+	 {{"ATTEMPT_COMPLETED id=m4 no=2 queue=plain worker=w", "ATTEMPT_COMPLETED id=m4 no=2 queue=plain worker=x"}},
+	 "",
+	 "ATTEMPT_COMPLETED names another worker"},
+	{"LossUntold", {{"LEASE_EXPIRED_REPAIRED", ""}}, "", "an attempt without its LEASE_EXPIRED_REPAIRED"},
+	{"LossOfAnotherTry",
+	 {{"LEASE_EXPIRED_REPAIRED id=m4 no=1", "LEASE_EXPIRED_REPAIRED id=m4 no=2"}},
+	 "",
+	 "LEASE_EXPIRED_REPAIRED of no such attempt"},
+	{"RefusalUntold", {{"LEASE_LOST_REFUSED", ""}}, "", "told more than there is LEASE_LOST_REFUSED"},
+	{"RefusalOfNobody",
+	 {},
+	 "2000 d 0 audit event=LEASE_LOST_REFUSED id=m4 queue=plain worker=w\n",
+	 "LEASE_LOST_REFUSED of what no client has done"},
+	{"RefusalThatRaises",
+	 {},
+	 "1200 y 1 begin auto=0\n1200 y 1 call n=1 verb=complete worker=y\n"
+	 "1200 y 1 item id=m4 n=1 reference=y:1 state=FAILED token=k4\n1201 y 1 error n=1 sqlstate=P7002\n1202 y 1 rollback\n"
+	 "1203 y 1 ended as=rolledback\n2000 d 0 audit event=LEASE_LOST_REFUSED id=m4 queue=plain worker=y\n",
+	 ""},
+	{"RefusalThatRaisesUntold",
+	 {},
+	 "1200 y 1 begin auto=1\n1200 y 1 call n=1 verb=complete worker=y\n"
+	 "1200 y 1 item id=m4 n=1 reference=y:1 state=FAILED token=k4\n1201 y 1 error n=1 sqlstate=P7002\n",
+	 ""},
+	{"EndedAsNobodyWrote",
+	 {},
+	 "2000 d 0 audit event=TERMINAL_BLOCKED id=m1 queue=plain worker=w\n",
+	 "TERMINAL_BLOCKED"},
+	{"CancelUntold", {{"MESSAGE_CANCELLED", ""}}, "", "an attempt without its MESSAGE_CANCELLED"},
+	{"CancelOfNobody",
+	 {},
+	 "2000 d 0 audit event=MESSAGE_CANCELLED id=m1 no=1 queue=plain\n",
+	 "MESSAGE_CANCELLED of no such attempt"},
+	{"BrokenUntold", {{"event=LEASE_BROKEN", ""}}, "", "an attempt without its LEASE_BROKEN"},
+	{"ReplayUntold", {{"MESSAGE_REPLAYED", ""}}, "", "a replay without its MESSAGE_REPLAYED"},
+	{"ReplayOfNobody",
+	 {},
+	 "2000 d 0 audit event=MESSAGE_REPLAYED id=m1 queue=plain replay=m7\n",
+	 "MESSAGE_REPLAYED without the new message"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Events, Checks, testing::ValuesIn(events), name_of);
 INSTANTIATE_TEST_SUITE_P(Order, Checks, testing::ValuesIn(order), name_of);
 INSTANTIATE_TEST_SUITE_P(Messages, Checks, testing::ValuesIn(messages), name_of);
 INSTANTIATE_TEST_SUITE_P(KeysNumbersReplays, Checks, testing::ValuesIn(keys_numbers_replays), name_of);

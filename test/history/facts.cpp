@@ -161,6 +161,11 @@ Collector::add_other(const Event &event)
 		facts.attempts[f.text("id")].push_back({f.text("id"), f.text("state"), f.text("worker"), f.text("token"),
 												f.text("reference"), f.text("error_code"), f.text("error_message"),
 												f.number("no"), f.number("created_at")});
+	else if (event.kind == "audit")
+		facts.events.push_back(
+			{f.text("event"), f.text("queue"), f.text("worker"), f.text("id"), f.text("replay"), f.number("no")});
+	else if (event.kind == "audited")
+		facts.audited.insert(f.text("queue"));
 	else if (event.kind == "pending")
 		facts.pending.insert(f.text("id"));
 	else if (event.kind == "queue")

@@ -89,6 +89,12 @@ struct Attempt {
 	bool released() const { return error_code == "RELEASES_EXHAUSTED"; }
 };
 
+// Of one message in an audit event.
+struct AuditEvent {
+	std::string event, queue, worker, id, replay;
+	int64_t number = 0; // of the attempt, 0: none
+};
+
 // When the clock of the server was moved, and from how far to how far from the true time.
 struct ClockStep {
 	int64_t at, from, to;
@@ -111,6 +117,8 @@ struct Facts {
 
 	std::map<std::string, Message> messages;              // by id
 	std::map<std::string, std::vector<Attempt>> attempts; // by id, in order of their numbers
+	std::vector<AuditEvent> events;
+	std::set<std::string> audited; // queues
 	std::set<std::string> pending;
 	std::map<std::string, int64_t> ceilings;      // by queue, 0: none
 	std::set<std::string> ordered, blocking;      // queues: fifo; and those where dead heads block

@@ -15,7 +15,7 @@
 // | commit, rollback, prepare | gid | is about to be asked |
 // | ended | as | committed, rolledback, prepared, error |
 //
-// What follows none of these (fault, clock, queue, stats, left, message, attempt, pending)
+// What follows none of these (fault, clock, queue, stats, left, message, attempt, audited, audit, pending)
 // stands for itself.
 #pragma once
 

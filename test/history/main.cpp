@@ -148,6 +148,8 @@ count(const History &history)
 	for (const Event &event : history.others)
 	{
 		seen["attempts"] += event.kind == "attempt";
+		if (event.kind == "audit")
+			seen["audited: " + event.fields.text("event")]++;
 		seen["broken leases"] += event.fields.text("error_code") == "LEASE_BROKEN";
 		seen["releases that counted as a try"] += event.fields.text("error_code") == "RELEASES_EXHAUSTED";
 		seen["lost leases"] += event.fields.text("error_code") == "LEASE_EXPIRED";
@@ -161,7 +163,16 @@ count(const History &history)
 bool
 all_came_up()
 {
-	static const std::vector<std::string> needed = {"broken leases",
+	static const std::vector<std::string> needed = {"audited: ATTEMPT_COMPLETED",
+													"audited: LEASE_BROKEN",
+													"audited: LEASE_CLAIMED",
+													"audited: LEASE_EXPIRED_REPAIRED",
+													"audited: LEASE_LOST_REFUSED",
+													"audited: LEASE_RELEASED",
+													"audited: LEASE_RENEWED",
+													"audited: MESSAGE_CANCELLED",
+													"audited: MESSAGE_REPLAYED",
+													"broken leases",
 													"calls of break",
 													"calls of cancel",
 													"calls of claim",
@@ -341,6 +352,25 @@ note_state(Server &server, Recorder &recorder)
 	recorder.write(0, "queue", {{"queue", "limited"}, {"max_attempts", "5"}, {"max_in_flight", limit}});
 }
 
+// Some of the queues are audited, other ones in the next round.
+void
+choose_audited(Server &server, const Round &round, Recorder &recorder)
+{
+	static const std::vector<std::set<std::string>> choices = {
+		{"plain", "ordered"}, {"numbered", "limited", "strict"}, {"plain", "limited"}};
+	const std::set<std::string> &chosen = choices[round.seed % choices.size()];
+
+	for (const char *queue : all_queues)
+	{
+		bool is_audited = chosen.count(queue) > 0;
+
+		server.must("SELECT outbox.alter_queue(" + quoted(queue) + ", audit_events => " +
+					(is_audited ? "true" : "false") + ")");
+		if (is_audited)
+			recorder.write(0, "audited", {{"queue", queue}});
+	}
+}
+
 void
 load(Server &server, const Round &round, Recorder &recorder)
 {
@@ -475,6 +505,11 @@ write_tables(Server &server, const std::string &round, Recorder &recorder)
 						  "FROM outbox.attempts a WHERE outbox_id IN (SELECT outbox_id FROM "
 						  "outbox.messages WHERE " +
 						  mine + ")"));
+	write_rows(recorder, "audit",
+			   server.ask("SELECT event, queue, worker_id AS worker, u.id, u.no, detail->>'replay_id' AS replay "
+						  "FROM outbox.events, unnest(outbox_ids, attempt_nos) u (id, no) WHERE u.id IN (SELECT "
+						  "outbox_id FROM outbox.messages WHERE " +
+						  mine + ")"));
 	write_rows(recorder, "pending", server.ask("SELECT outbox_id AS id FROM outbox.pending"));
 }
 
@@ -485,6 +520,7 @@ run_round(Server &server, const Round &round)
 	Recorder last(round.folder + "/drain", round.name + ".drain");
 
 	note_state(server, recorder);
+	choose_audited(server, round, recorder);
 	load(server, round, recorder);
 	if (server.has_clock())
 	{
