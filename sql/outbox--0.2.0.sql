@@ -1642,11 +1642,25 @@ No errors. Locks: those of reading. Cost: a few look-ups a queue; deep: reads pe
 
 ---------------------------------------------------------------- many messages, and one
 
-CREATE FUNCTION outbox.checked_batch(queue text, batch_size integer) RETURNS integer
+CREATE FUNCTION outbox.checked_batch(queue text, batch_size integer, reason text, dry_run boolean) RETURNS integer
 LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_checked_batch';
-COMMENT ON FUNCTION outbox.checked_batch(text, integer) IS
-$$Returns batch_size; for cancel_many and replay_many.
-Errors: P7004 unknown queue; 22004; 22023 batch_size below 1 or above outbox.max_batch. Locks: those of reading. Cost: one row read.$$;
+COMMENT ON FUNCTION outbox.checked_batch(text, integer, text, boolean) IS
+$$Returns batch_size; for cancel_many and replay_many, before they look for anything.
+Errors: P7004 unknown queue; 22004; 22023 an empty reason, batch_size below 1 or above outbox.max_batch; 25006 dry_run is false in a read-only transaction. Locks: those of reading. Cost: one row read.$$;
+
+CREATE FUNCTION outbox.cancel_up_to(outbox_ids uuid[], wanted integer, reason text, force boolean)
+RETURNS TABLE (outbox_id uuid, error text)
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_cancel_up_to';
+COMMENT ON FUNCTION outbox.cancel_up_to(uuid[], integer, text, boolean) IS
+$$cancel_batch() in the order of outbox_ids, until so many are cancelled: for cancel_many. One row for each that was tried, in that order: error is NULL, or an SQLSTATE.
+Errors: 22004, 22023. Locks: the pending rows; it waits for none, and tries no more once it has waited in vain for other locks for a second: set lock_timeout. Cost: that of cancel() for each.$$;
+
+CREATE FUNCTION outbox.replay_up_to(outbox_ids uuid[], keys integer[], wanted integer)
+RETURNS TABLE (outbox_id uuid, error text)
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_replay_up_to';
+COMMENT ON FUNCTION outbox.replay_up_to(uuid[], integer[], integer) IS
+$$replay_batch() in the order of outbox_ids, until so many are replayed: for replay_many. keys: for each a number from 1 to the count of outbox_ids that stands for its key; NULL = none. One row for each that was tried, in that order: error is NULL, or an SQLSTATE.
+Errors: 22004, 22023. Locks: as replay_batch. It waits for no other replay of a message, once for a key that others hold, after which the rest of that key is 55P03, and tries no more once it has waited in vain for a second: set lock_timeout. Cost: that of replay() for each.$$;
 
 CREATE FUNCTION outbox.confirmed(queue text, queue_again text) RETURNS boolean
 LANGUAGE c IMMUTABLE AS 'MODULE_PATHNAME', 'outbox_confirmed';
@@ -1657,10 +1671,10 @@ Errors: 22004 queue is NULL; 22023 queue_again is another name. Takes no locks, 
 CREATE FUNCTION outbox.cancel_many(queue text, reason text, event_type text DEFAULT NULL, error_code text DEFAULT NULL,
 	since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL, batch_size integer DEFAULT 1000, dry_run boolean DEFAULT true, force boolean DEFAULT false)
 RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '10ms'
 BEGIN ATOMIC
 	WITH checked AS MATERIALIZED (
-		SELECT outbox.checked_batch(cancel_many.queue, cancel_many.batch_size) AS size
+		SELECT outbox.checked_batch(cancel_many.queue, cancel_many.batch_size, cancel_many.reason, cancel_many.dry_run) AS size
 	), found AS MATERIALIZED (
 		SELECT p.outbox_id, (p.m).event_type AS event, (p.a).error_code AS last_error,
 			p.lease_expires_at IS NOT NULL AND p.lease_expires_at > p.now AND cancel_many.force IS NOT TRUE AS is_leased
@@ -1672,10 +1686,12 @@ BEGIN ATOMIC
 		WHERE (cancel_many.event_type IS NULL OR (p.m).event_type = cancel_many.event_type)
 			AND (cancel_many.error_code IS NULL OR (p.a).error_code = cancel_many.error_code)
 	), chosen AS MATERIALIZED (
-		SELECT f.outbox_id FROM found f WHERE NOT f.is_leased ORDER BY f.outbox_id LIMIT (SELECT c.size FROM checked c)
+		-- more than are wanted, for those that cannot be cancelled
+		SELECT f.outbox_id FROM found f WHERE NOT f.is_leased ORDER BY f.outbox_id LIMIT (SELECT c.size + 10000::bigint FROM checked c)
 	), tried AS MATERIALIZED (
 		SELECT b.outbox_id, b.error
-		FROM outbox.cancel_batch((SELECT coalesce(array_agg(c.outbox_id ORDER BY c.outbox_id), '{}') FROM chosen c), cancel_many.reason, cancel_many.force IS TRUE) b
+		FROM outbox.cancel_up_to((SELECT coalesce(array_agg(c.outbox_id ORDER BY c.outbox_id), '{}') FROM chosen c), (SELECT c.size FROM checked c),
+			cancel_many.reason, cancel_many.force IS TRUE) b
 		WHERE cancel_many.dry_run IS FALSE
 	)
 	SELECT f.event, f.last_error, count(*), count(t.outbox_id) FILTER (WHERE t.error IS NULL),
@@ -1690,19 +1706,20 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION outbox.cancel_many(text, text, text, text, timestamptz, timestamptz, integer, boolean, boolean) IS
 $$Cancels the pending messages of a queue that match, or shows what it would cancel: one row for each event type and last error.
-queue, reason: as in cancel. event_type, error_code (of the last attempt), since and until (from created_at on, and before): NULL = all. batch_size: at most so many in this call, oldest first. dry_run: false = cancel. force: also what a worker holds under a live lease. NULL = the default.
+queue, reason: as in cancel. event_type, error_code (of the last attempt), since and until (from created_at on, and before): NULL = all. batch_size: cancel at most so many in this call, oldest first; those that cannot be cancelled do not count, up to 10000 of them. dry_run: false = cancel. force: also what a worker holds under a live lease. NULL = the default.
 matching: how many there are. done: cancelled now. skipped: left alone: why = leased, in use by another transaction, ended meanwhile, or an SQLSTATE. remaining: left for the next call. sample: the oldest.
-Errors: P7004 unknown queue; 22004, 22023 bad arguments. Locks: the pending rows that it cancels, until the end of the transaction; it waits for no row, and for no other lock longer than 50 ms. Cost: reads the pending messages of the queue, with one look-up in messages and one in the ledger for each, and that of cancel() for each that it cancels.$$;
+Errors: P7004 unknown queue; 22004, 22023 bad arguments; 25006 dry_run is false in a read-only transaction. Locks: the pending rows that it cancels, until the end of the transaction; it waits for no row, for no other lock longer than 10 ms, and in all at most a second. Cost: reads the pending messages of the queue, with one look-up in messages and one in the ledger for each, and that of cancel() for each that it cancels.$$;
 
 CREATE FUNCTION outbox.replay_many(queue text, event_type text DEFAULT NULL, error_code text DEFAULT NULL,
 	since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL, batch_size integer DEFAULT 1000, dry_run boolean DEFAULT true, again boolean DEFAULT false)
 RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms'
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '10ms'
 BEGIN ATOMIC
 	WITH checked AS MATERIALIZED (
-		SELECT outbox.checked_batch(replay_many.queue, replay_many.batch_size) AS size
+		SELECT outbox.checked_batch(replay_many.queue, replay_many.batch_size, 'replayed', replay_many.dry_run) AS size
 	), found AS MATERIALIZED (
-		SELECT d.outbox_id, (d.m).event_type AS event, (d.a).error_code AS last_error
+		SELECT d.outbox_id, (d.m).event_type AS event, (d.a).error_code AS last_error, (d.m).partition_key AS key, (d.m).sequence_id AS number,
+			(d.m).replay_of IS NOT NULL AND replay_many.again IS NOT TRUE AS is_replay
 		FROM (
 			SELECT d.outbox_id, outbox.message_facts(d.outbox_id) AS m, outbox.last_attempt(d.outbox_id) AS a, clock_timestamp() AS now
 			FROM outbox.dead d
@@ -1710,17 +1727,23 @@ BEGIN ATOMIC
 				AND (replay_many.until IS NULL OR d.died_at < replay_many.until)) d
 		WHERE (replay_many.event_type IS NULL OR (d.m).event_type = replay_many.event_type)
 			AND CASE WHEN replay_many.error_code IS NULL THEN (d.a).error_code IS DISTINCT FROM 'CANCELLED' ELSE (d.a).error_code = replay_many.error_code END
-			AND (replay_many.again IS TRUE OR (d.m).replay_of IS NULL)
 	), chosen AS MATERIALIZED (
-		SELECT f.outbox_id FROM found f ORDER BY f.outbox_id LIMIT (SELECT c.size FROM checked c)
+		-- oldest first, of a key in the order of its numbers; more than are wanted, for those that cannot be replayed
+		SELECT k.outbox_id, k.key, row_number() OVER (ORDER BY k.last, k.number, k.outbox_id) AS place
+		FROM (
+			SELECT f.outbox_id, f.number, CASE WHEN f.number IS NOT NULL THEN dense_rank() OVER (ORDER BY f.number IS NULL, f.key)::integer END AS key,
+				max(f.outbox_id::text COLLATE "C") OVER (PARTITION BY f.number IS NULL, f.key ORDER BY f.number, f.outbox_id) AS last
+			FROM found f WHERE NOT f.is_replay) k
+		ORDER BY k.last, k.number, k.outbox_id LIMIT (SELECT c.size + 10000::bigint FROM checked c)
 	), tried AS MATERIALIZED (
 		SELECT b.outbox_id, b.error
-		FROM outbox.replay_batch((SELECT coalesce(array_agg(c.outbox_id ORDER BY c.outbox_id), '{}') FROM chosen c)) b
+		FROM (SELECT coalesce(array_agg(c.outbox_id ORDER BY c.place), '{}') AS ids, coalesce(array_agg(c.key ORDER BY c.place), '{}') AS keys FROM chosen c) c
+		CROSS JOIN LATERAL outbox.replay_up_to(c.ids, c.keys, (SELECT c.size FROM checked c)) b
 		WHERE replay_many.dry_run IS FALSE
 	)
 	SELECT f.event, f.last_error, count(*), count(t.outbox_id) FILTER (WHERE t.error IS NULL),
-		count(*) FILTER (WHERE t.error IS NOT NULL), count(*) FILTER (WHERE t.outbox_id IS NULL),
-		string_agg(DISTINCT CASE t.error WHEN '55P03' THEN 'in use' WHEN 'P7005' THEN 'replayed or gone' ELSE t.error END, ', '),
+		count(*) FILTER (WHERE f.is_replay OR t.error IS NOT NULL), count(*) FILTER (WHERE NOT f.is_replay AND t.outbox_id IS NULL),
+		string_agg(DISTINCT CASE WHEN f.is_replay THEN 'a replay' WHEN t.error = '55P03' THEN 'in use' WHEN t.error = 'P7005' THEN 'replayed or gone' ELSE t.error END, ', '),
 		min(f.outbox_id::text)::uuid
 	FROM found f LEFT JOIN tried t ON t.outbox_id = f.outbox_id
 	GROUP BY f.event, f.last_error ORDER BY f.event, f.last_error
@@ -1728,9 +1751,9 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION outbox.replay_many(text, text, text, timestamptz, timestamptz, integer, boolean, boolean) IS
 $$Replays the dead letters of a queue that match, or shows what it would replay: one row for each event type and error. It leaves alone what was acknowledged, what was cancelled, unless error_code is CANCELLED, and what is itself a replay, unless again is true: so two calls deliver no message twice.
-queue: an existing one. event_type, error_code, since and until (from died_at on, and before): NULL = all. batch_size: at most so many in this call, oldest first. dry_run: false = replay. again: also replays that died. NULL = the default.
-matching: how many there are. done: replayed now. skipped: left alone: why = in use by another transaction, replayed or gone, or an SQLSTATE. remaining: left for the next call. sample: the oldest.
-Errors: P7004 unknown queue; 22004, 22023 bad arguments. Locks: as replay_batch; it waits for none longer than 50 ms. Cost: reads the dead letters of the queue, with one look-up in messages and one in the ledger for each, and that of replay() for each that it replays.$$;
+queue: an existing one. event_type, error_code, since and until (from died_at on, and before): NULL = all. batch_size: replay at most so many in this call, oldest first, of a numbered key in the order of its numbers; those that cannot be replayed do not count, up to 10000 of them. dry_run: false = replay. again: also replays that died. NULL = the default.
+matching: how many there are. done: replayed now. skipped: left alone: why = a replay, in use by another transaction, replayed or gone, or an SQLSTATE. remaining: left for the next call. sample: the oldest.
+Errors: P7004 unknown queue; 22004, 22023 bad arguments; 25006 dry_run is false in a read-only transaction. Locks: as replay_batch; it waits for none longer than 10 ms, and in all at most a second. Cost: reads the dead letters of the queue, with one look-up in messages and one in the ledger for each, and that of replay() for each that it replays.$$;
 
 CREATE FUNCTION outbox.purge(queue text, queue_again text DEFAULT NULL, batch_size integer DEFAULT 1000, force boolean DEFAULT false)
 RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)
@@ -2328,7 +2351,8 @@ GRANT EXECUTE ON FUNCTION
 	outbox.drop_queue(text), outbox.pause(text), outbox.resume(text), outbox.take_number(text, text),
 	outbox.cancel(uuid, text, boolean), outbox.unblock(text, text), outbox.break_lease(uuid, text), outbox.reschedule(uuid, timestamptz, integer),
 	outbox.replay(uuid, timestamptz), outbox.acknowledge_dead(uuid, text),
-	outbox.cancel_batch(uuid[], text, boolean), outbox.replay_batch(uuid[], timestamptz), outbox.checked_batch(text, integer), outbox.confirmed(text, text),
+	outbox.cancel_batch(uuid[], text, boolean), outbox.replay_batch(uuid[], timestamptz), outbox.checked_batch(text, integer, text, boolean), outbox.confirmed(text, text),
+	outbox.cancel_up_to(uuid[], integer, text, boolean), outbox.replay_up_to(uuid[], integer[], integer),
 	outbox.cancel_many, outbox.replay_many, outbox.purge,
 	outbox.backoff(text, integer, uuid), outbox.maintain(), outbox.set_retention(interval, interval, text), outbox.state_diagram(), outbox.check(boolean), outbox.reset_stats(),
 	outbox.restore_pending()

@@ -5,10 +5,11 @@
 #pragma once
 
 #include "rows/call.h"
+#include "rows/table.h"
 
 namespace outbox {
 
-// Returns the new message. due: nullptr = at once.
-core::Uuid replay_message(Call *call, const core::Uuid &id, const TimestampTz *due);
+// Returns the new message. due: nullptr = at once. Wait::never: 55P03 if another session replays it.
+core::Uuid replay_message(Call *call, const core::Uuid &id, const TimestampTz *due, Wait wait);
 
 } // namespace outbox

@@ -1,13 +1,14 @@
-// cancel, cancel_batch: an operator ends pending messages.
+// cancel, cancel_batch, cancel_up_to: an operator ends pending messages.
 //
-// Guarantees: those of message/cancelling.h. cancel_batch never waits for a row that another transaction holds, and a
-// fault of one message stops that message alone.
+// Guarantees: those of message/cancelling.h. The last two never wait for a row that another transaction holds, and a
+// fault of one message stops that message alone. cancel_up_to: also those of many.h.
 
 #include "message/cancelling.h"
 #include "message/lease.h"
 #include "rows/batch.h"
 #include "server/args.h"
 #include "server/errors.h"
+#include "verbs/many.h"
 
 namespace outbox {
 
@@ -17,7 +18,16 @@ struct Items {
 	ArrayArg ids;
 	int *attempt_nos; // 0 = it was not cancelled
 	int *errors;      // SQLSTATEs
+	Patience patience;
 };
+
+Items
+cancel_list(ArrayArg ids)
+{
+	Size size = sizeof(int) * static_cast<Size>(Max(ids.count, 1));
+
+	return {ids, static_cast<int *>(palloc0(size)), static_cast<int *>(palloc0(size)), {}};
+}
 
 void
 cancel_items(Call *call, Items *items, int first, int count, const Cancelling &how)
@@ -26,6 +36,12 @@ cancel_items(Call *call, Items *items, int first, int count, const Cancelling &h
 	{
 		int error = 0;
 
+		if (items->patience.is_over())
+		{
+			items->errors[i] = untried;
+			continue;
+		}
+		items->patience.begin_item();
 		items->attempt_nos[i] =
 			items->ids.is_null(i) ? 0 : cancel_message(call, to_uuid(items->ids.items[i]), how, &error);
 		if (items->ids.is_null(i))
@@ -35,6 +51,18 @@ cancel_items(Call *call, Items *items, int first, int count, const Cancelling &h
 		items->errors[i] = error;
 		CommandCounterIncrement(); // the next one may be behind it in its key
 	}
+}
+
+void
+cancel_part(Call *call, Items *items, int from, int n, const Cancelling &how)
+{
+	each_item(
+		call, n, true, [&](Call *inner, int first, int count) { cancel_items(inner, items, from + first, count, how); },
+		[&](int i, ErrorData *error) {
+			items->attempt_nos[from + i] = 0;
+			items->errors[from + i] = error->sqlerrcode;
+			items->patience.note(error->sqlerrcode);
+		});
 }
 
 void
@@ -71,26 +99,39 @@ OUTBOX_FUNCTION(outbox_cancel)
 
 OUTBOX_FUNCTION(outbox_cancel_batch)
 {
-	Items items = {required_array(fcinfo, 0, "outbox_ids"), nullptr, nullptr};
+	Items items = cancel_list(required_array(fcinfo, 0, "outbox_ids"));
 	text *reason = required_nonempty_text(fcinfo, 1, "reason");
 	bool force = required_bool(fcinfo, 2, "force");
 	const Cancelling how = {reason, force, current_user_name(), Wait::never};
-	Size size = sizeof(int) * static_cast<Size>(Max(items.ids.count, 1));
 	Call call;
 
 	check_batch(items.ids.count, "the number of outbox_ids");
-	items.attempt_nos = static_cast<int *>(palloc0(size));
-	items.errors = static_cast<int *>(palloc0(size));
 	begin_results(fcinfo, 3);
 	begin_call(&call, "cancel_batch()");
-	each_item(
-		&call, items.ids.count, true,
-		[&](Call *inner, int first, int count) { cancel_items(inner, &items, first, count, how); },
-		[&](int i, ErrorData *error) {
-			items.attempt_nos[i] = 0;
-			items.errors[i] = error->sqlerrcode;
-		});
+	cancel_part(&call, &items, 0, items.ids.count, how);
 	put_cancelled(fcinfo, &items);
+	end_call(&call);
+	return static_cast<Datum>(0);
+}
+
+OUTBOX_FUNCTION(outbox_cancel_up_to)
+{
+	Items *items = static_cast<Items *>(palloc(sizeof(Items)));
+	int wanted;
+	Call call;
+
+	*items = cancel_list(required_array(fcinfo, 0, "outbox_ids"));
+	items->patience.is_limited = true;
+	wanted = required_int(fcinfo, 1, "wanted");
+	const Cancelling how = {required_nonempty_text(fcinfo, 2, "reason"), required_bool(fcinfo, 3, "force"),
+							current_user_name(), Wait::never};
+
+	begin_results(fcinfo, 2);
+	begin_call(&call, "cancel_many()");
+	items->ids.count = try_until_done(
+		items->ids.count, wanted, &items->patience, [&](int first, int n) { cancel_part(&call, items, first, n, how); },
+		[&](int i) { return items->errors[i] == 0; });
+	put_tried(fcinfo, items->ids, items->errors);
 	end_call(&call);
 	return static_cast<Datum>(0);
 }

@@ -6,18 +6,22 @@
 
 namespace outbox {
 
-// Returns batch_size, of a queue that exists.
+// Returns batch_size, of a queue that exists, when the call may do what it is asked.
 OUTBOX_FUNCTION(outbox_checked_batch)
 {
 	text *name = required_text(fcinfo, 0, "queue");
 	int batch_size = required_int(fcinfo, 1, "batch_size");
+	bool acts = !PG_ARGISNULL(3) && !PG_GETARG_BOOL(3);
 	Call call;
 
+	required_nonempty_text(fcinfo, 2, "reason");
 	check_at_least(batch_size, 1, "batch_size");
 	check_batch(batch_size, "batch_size");
 	begin_reading(&call);
 	queue_named(&call, name);
 	end_reading(&call);
+	if (acts)
+		PreventCommandIfReadOnly("cancel_many() or replay_many()");
 	PG_RETURN_INT32(batch_size);
 }
 

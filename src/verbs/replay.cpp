@@ -1,10 +1,13 @@
-// replay, replay_batch: dead letters become new messages, each at most once.
+// replay, replay_batch, replay_up_to: dead letters become new messages, each at most once.
 //
-// Guarantees: those of message/replaying.h. In replay_batch a fault of one message stops that message alone.
+// Guarantees: those of message/replaying.h. In the last two a fault of one message stops that message alone.
+// replay_up_to: also those of many.h. It waits for no other replay of the message, and passes a key by as soon as it
+// could not have one message of it, so it keeps the key's order and waits for it once.
 
 #include "message/replaying.h"
 #include "rows/batch.h"
 #include "server/args.h"
+#include "verbs/many.h"
 
 namespace outbox {
 
@@ -15,7 +18,49 @@ struct Items {
 	core::Uuid *replay_ids; // where there is no error
 	int *errors;            // SQLSTATEs
 	const TimestampTz *due; // nullptr = at once
+	Wait wait;
+	ArrayArg keys;   // numbers that stand for their keys, from 1 on; 0 and NULL = none
+	bool *passed_by; // by these numbers; nullptr = no keys are
+	Patience patience;
 };
+
+Items *
+replay_list(ArrayArg ids)
+{
+	Size count = static_cast<Size>(Max(ids.count, 1));
+	Items *items = static_cast<Items *>(palloc0(sizeof(Items)));
+
+	items->ids = ids;
+	items->replay_ids = static_cast<core::Uuid *>(palloc0(sizeof(core::Uuid) * count));
+	items->errors = static_cast<int *>(palloc0(sizeof(int) * count));
+	items->wait = Wait::for_row;
+	return items;
+}
+
+// Whether the key of the item is passed by; false where it has none.
+bool *
+passes_by(const Items *items, int i)
+{
+	int key = items->passed_by == nullptr || items->keys.is_null(i) ? 0 : DatumGetInt32(items->keys.items[i]);
+
+	return key > 0 && key <= items->ids.count ? &items->passed_by[key] : nullptr;
+}
+
+int
+replay_item(Call *call, Items *items, int i)
+{
+	const bool *passed_by = passes_by(items, i);
+
+	if (items->patience.is_over())
+		return untried;
+	if (items->ids.is_null(i))
+		return ERRCODE_NULL_VALUE_NOT_ALLOWED;
+	if (passed_by != nullptr && *passed_by)
+		return ERRCODE_LOCK_NOT_AVAILABLE;
+	items->patience.begin_item();
+	items->replay_ids[i] = replay_message(call, to_uuid(items->ids.items[i]), items->due, items->wait);
+	return 0;
+}
 
 void
 replay_items(Call *call, Items *items, int first, int count)
@@ -23,11 +68,28 @@ replay_items(Call *call, Items *items, int first, int count)
 	for (int i = first; i < first + count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		items->errors[i] = items->ids.is_null(i) ? ERRCODE_NULL_VALUE_NOT_ALLOWED : 0;
-		if (items->errors[i] == 0)
-			items->replay_ids[i] = replay_message(call, to_uuid(items->ids.items[i]), items->due);
+		items->errors[i] = replay_item(call, items, i);
 		CommandCounterIncrement(); // the next one may be of the same key
 	}
+}
+
+void
+replay_failed(Items *items, int i, int sqlstate)
+{
+	bool *passed_by = passes_by(items, i);
+
+	items->errors[i] = sqlstate;
+	items->patience.note(sqlstate);
+	if (passed_by != nullptr && sqlstate == ERRCODE_LOCK_NOT_AVAILABLE)
+		*passed_by = true;
+}
+
+void
+replay_part(Call *call, Items *items, int from, int n)
+{
+	each_item(
+		call, n, true, [&](Call *inner, int first, int count) { replay_items(inner, items, from + first, count); },
+		[&](int i, ErrorData *error) { replay_failed(items, from + i, error->sqlerrcode); });
 }
 
 void
@@ -53,28 +115,44 @@ OUTBOX_FUNCTION(outbox_replay)
 	Call call;
 
 	begin_call(&call, "replay()");
-	replay_id = replay_message(&call, id, PG_ARGISNULL(1) ? nullptr : &due);
+	replay_id = replay_message(&call, id, PG_ARGISNULL(1) ? nullptr : &due, Wait::for_row);
 	end_call(&call);
 	PG_RETURN_DATUM(from_uuid(replay_id));
 }
 
 OUTBOX_FUNCTION(outbox_replay_batch)
 {
-	Items items = {required_array(fcinfo, 0, "outbox_ids"), nullptr, nullptr, nullptr};
+	Items *items = replay_list(required_array(fcinfo, 0, "outbox_ids"));
 	TimestampTz due = PG_ARGISNULL(1) ? 0 : PG_GETARG_TIMESTAMPTZ(1);
-	Size count = static_cast<Size>(Max(items.ids.count, 1));
 	Call call;
 
-	check_batch(items.ids.count, "the number of outbox_ids");
-	items.due = PG_ARGISNULL(1) ? nullptr : &due;
-	items.replay_ids = static_cast<core::Uuid *>(palloc0(sizeof(core::Uuid) * count));
-	items.errors = static_cast<int *>(palloc0(sizeof(int) * count));
+	check_batch(items->ids.count, "the number of outbox_ids");
+	items->due = PG_ARGISNULL(1) ? nullptr : &due;
 	begin_results(fcinfo, 3);
 	begin_call(&call, "replay_batch()");
-	each_item(
-		&call, items.ids.count, true, [&](Call *inner, int first, int n) { replay_items(inner, &items, first, n); },
-		[&](int i, ErrorData *error) { items.errors[i] = error->sqlerrcode; });
-	put_replayed(fcinfo, &items);
+	replay_part(&call, items, 0, items->ids.count);
+	put_replayed(fcinfo, items);
+	end_call(&call);
+	return static_cast<Datum>(0);
+}
+
+OUTBOX_FUNCTION(outbox_replay_up_to)
+{
+	Items *items = replay_list(required_array(fcinfo, 0, "outbox_ids"));
+	int wanted = required_int(fcinfo, 2, "wanted");
+	Call call;
+
+	items->keys = required_array(fcinfo, 1, "keys");
+	check_same_length(items->keys, items->ids.count, "keys", "outbox_ids");
+	items->passed_by = static_cast<bool *>(palloc0(static_cast<Size>(items->ids.count) + 1));
+	items->patience.is_limited = true;
+	items->wait = Wait::never;
+	begin_results(fcinfo, 2);
+	begin_call(&call, "replay_many()");
+	items->ids.count = try_until_done(
+		items->ids.count, wanted, &items->patience, [&](int first, int n) { replay_part(&call, items, first, n); },
+		[&](int i) { return items->errors[i] == 0; });
+	put_tried(fcinfo, items->ids, items->errors);
 	end_call(&call);
 	return static_cast<Datum>(0);
 }

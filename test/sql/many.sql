@@ -58,8 +58,12 @@ SELECT count(*) AS replays FROM outbox.messages WHERE replay_of IS NOT NULL;
 SELECT * FROM t.events WHERE event = 'MESSAGE_REPLAYED';
 -- A replay that dies is not replayed again, unless again is true.
 SELECT count(*) FROM outbox.claim('w', 10, queues => '{q}') c, outbox.complete(c.outbox_id, c.lease_token, 'w', 'FAILED', error_code => 'E3');
-SELECT event, last_error FROM outbox.replay_many('q');
+SELECT event, last_error, matching, skipped, remaining, why FROM outbox.replay_many('q') ORDER BY event COLLATE "C" LIMIT 2;
 SELECT event, last_error, done FROM outbox.replay_many('q', again => true, dry_run => false) ORDER BY event COLLATE "C";
+-- Neither is one that was cancelled, and it is said.
+SELECT event, done FROM outbox.cancel_many('q', 'r', event_type => 'a2', dry_run => false);
+SELECT event, matching, skipped, remaining, why FROM outbox.replay_many('q', event_type => 'a2', error_code => 'CANCELLED', dry_run => false);
+SELECT event, done FROM outbox.replay_many('q', event_type => 'a2', error_code => 'CANCELLED', again => true, dry_run => false);
 -- By type and time of death.
 SELECT event FROM outbox.replay_many('q', event_type => 'b7', error_code => 'CANCELLED');
 SELECT count(*) FROM outbox.replay_many('q', error_code => 'CANCELLED', since => (SELECT died_at FROM outbox.dead WHERE outbox_id = t.id('b7')));
@@ -76,6 +80,25 @@ RESET client_min_messages;
 SELECT event, done, skipped, why FROM outbox.replay_many('other', error_code => 'CANCELLED', dry_run => false) ORDER BY event COLLATE "C";
 ALTER TABLE outbox.messages DROP CONSTRAINT refused;
 SELECT count(*) FROM outbox.replay_many('other', error_code => 'CANCELLED', dry_run => false) WHERE done = 1;
+
+-- Those that fail each time hold up no others: batch_size counts what is done.
+SELECT outbox.create_queue('starved');
+SELECT count(*) FROM generate_series(1, 6) n, outbox.enqueue('s' || n, to_jsonb(n), 'starved');
+INSERT INTO outbox.attempts (outbox_id, attempt_no, state, completed_at) SELECT t.id(e), 1, 'DISPATCHED', clock_timestamp() FROM unnest('{s1,s2}'::text[]) e;
+SELECT event, done, skipped, remaining, why FROM outbox.cancel_many('starved', 'r', batch_size => 2, dry_run => false) ORDER BY event COLLATE "C";
+SELECT sum(done) AS done, sum(skipped) AS skipped, sum(remaining) AS remaining FROM outbox.cancel_many('starved', 'r', batch_size => 2, dry_run => false);
+SET client_min_messages = warning;
+ALTER TABLE outbox.messages ADD CONSTRAINT refused CHECK (queue <> 'starved' OR replay_of IS NULL OR event_type NOT IN ('s3', 's4')) NOT VALID;
+RESET client_min_messages;
+SELECT event, done, skipped, remaining, why FROM outbox.replay_many('starved', error_code => 'CANCELLED', batch_size => 1, dry_run => false) ORDER BY event COLLATE "C";
+SELECT event, done, skipped, remaining, why FROM outbox.replay_many('starved', error_code => 'CANCELLED', batch_size => 1, dry_run => false) ORDER BY event COLLATE "C";
+ALTER TABLE outbox.messages DROP CONSTRAINT refused;
+-- So many, of a list; what was not tried is not told.
+SELECT outbox_id = t.id('s3') AS s3, error FROM outbox.replay_up_to(ARRAY[NULL, t.id('s5'), t.id('s3'), t.id('s4')], '{NULL,1,0,-7}', 1);
+SELECT outbox_id = t.id('s6') AS s6, error FROM outbox.cancel_up_to(ARRAY[NULL, t.id('s6'), t.id('s5')], 0, 'r', false);
+SELECT t.try($$SELECT outbox.replay_up_to('{}', '{1}', 1)$$);
+SELECT sum(done) FROM outbox.purge('starved', 'starved');
+SELECT t.lose($$queue = 'starved'$$);
 
 -- purge asks for the name twice.
 SELECT event, matching, done FROM outbox.purge('other') WHERE event LIKE 'c%' ORDER BY event COLLATE "C";
@@ -118,6 +141,8 @@ SELECT t.try(s) FROM (VALUES
 	($$SELECT outbox.purge('nowhere', 'nowhere')$$),
 	($$SELECT outbox.cancel_many(NULL, 'r')$$),
 	($$SELECT outbox.cancel_many('q', NULL, dry_run => false)$$),
+	($$SELECT outbox.cancel_many('q', NULL)$$),
+	($$SELECT outbox.cancel_many('q', '')$$),
 	($$SELECT outbox.cancel_many('q', '', dry_run => false)$$),
 	($$SELECT outbox.cancel_many('q', 'r', batch_size => 0)$$),
 	($$SELECT outbox.replay_many('q', batch_size => -1)$$),
@@ -131,7 +156,8 @@ SELECT t.try(s) FROM (VALUES
 -- To look is allowed where nothing may be written.
 BEGIN READ ONLY;
 SELECT (SELECT count(*) FROM outbox.cancel_many('q', 'r')) AS cancel, (SELECT count(*) FROM outbox.replay_many('q', error_code => 'CANCELLED')) AS replay, (SELECT count(*) FROM outbox.purge('q')) AS purge;
-SELECT t.try($$SELECT outbox.cancel_many('q', 'r', dry_run => false)$$);
+SELECT t.try(s) FROM unnest(ARRAY[$$SELECT outbox.cancel_many('q', 'r', event_type => 'none', dry_run => false)$$,
+	$$SELECT outbox.replay_many('q', event_type => 'none', dry_run => false)$$, $$SELECT outbox.purge('starved', 'starved')$$]) s;
 ROLLBACK;
 -- As an operator, whose name is in the ledger; no other role may.
 SELECT created FROM outbox.enqueue('y', '1', 'q');
