@@ -1776,11 +1776,17 @@ COMMENT ON FUNCTION outbox.shown_time(timestamptz, timestamptz) IS
 $$A time, and how far it is from now, in words; for explain.
 No errors, no locks, no cost.$$;
 
+CREATE FUNCTION outbox.row_holders(outbox_id uuid) RETURNS TABLE (xid xid, pid integer)
+LANGUAGE c STABLE ROWS 1 AS 'MODULE_PATHNAME', 'outbox_row_holders';
+COMMENT ON FUNCTION outbox.row_holders(uuid) IS
+$$The open transactions, other than the caller's, that have locked or changed the pending row of a message, in a savepoint or not: claims pass it by until they end. pid: NULL = prepared, or on the primary of this standby.
+outbox_id: the message. Errors: 22004. Locks: those of reading. Cost: one row read.$$;
+
 CREATE FUNCTION outbox.explain(outbox_id uuid) RETURNS text
 LANGUAGE sql STABLE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
 	WITH asked AS MATERIALIZED (
-		SELECT explain.outbox_id AS id, clock_timestamp() AS now, outbox.message_facts(explain.outbox_id) AS m, outbox.last_attempt(explain.outbox_id) AS a
+		SELECT explain.outbox_id AS id, clock_timestamp() AS now, pg_is_in_recovery() AS is_standby, outbox.message_facts(explain.outbox_id) AS m, outbox.last_attempt(explain.outbox_id) AS a
 	), its AS MATERIALIZED (
 		SELECT p.queue, p.partition_key, p.sequence_id, p.fair_key, p.priority, p.held_back, p.attempt_count, p.release_count, p.next_attempt_at,
 			p.claimed_by, p.claimed_at, p.lease_expires_at, CASE
@@ -1790,13 +1796,11 @@ BEGIN ATOMIC
 				WHEN p.next_attempt_at > k.now THEN 'scheduled'
 				ELSE 'due' END AS state,
 			outbox.key_digest(p.queue, p.partition_key) AS digest, p.attempt_count + 1 >= coalesce(p.max_attempts, q.max_attempts) AS is_last,
-			coalesce(p.max_attempts, q.max_attempts) AS ceiling, q.queue IS NOT NULL AS has_queue, q.paused, q.repair_delay, q.handler, q.rate_limit, q.max_in_flight, q.max_in_flight_per_key
+			coalesce(p.max_attempts, q.max_attempts) AS ceiling, q.queue IS NOT NULL AS has_queue, q.paused, q.fair_by, q.priority_aging, q.repair_delay, q.handler, q.rate_limit, q.max_in_flight, q.max_in_flight_per_key
 		FROM asked k JOIN outbox.pending p ON p.outbox_id = k.id LEFT JOIN outbox.queues q ON q.queue = p.queue
 	), holder AS MATERIALIZED (
-		-- an open transaction that has locked or changed the row: claims pass it by
-		SELECT l.pid, true AS is_there FROM outbox.pending p
-		JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = p.xmax AND l.granted AND l.mode = 'ExclusiveLock'
-		WHERE p.outbox_id = explain.outbox_id LIMIT 1
+		SELECT h.pid, true AS is_there, EXISTS (SELECT FROM pg_prepared_xacts x WHERE x.transaction = h.xid) AS is_prepared
+		FROM outbox.row_holders(explain.outbox_id) h ORDER BY h.pid LIMIT 1
 	), head AS MATERIALIZED (
 		SELECT h.outbox_id, h.sequence_id, h.claimed_by, h.lease_expires_at, h.next_attempt_at, h.attempt_count,
 			(SELECT count(*) FROM outbox.pending b WHERE outbox.key_digest(b.queue, b.partition_key) = r.digest AND b.sequence_id IS NOT NULL
@@ -1843,6 +1847,7 @@ BEGIN ATOMIC
 		CASE WHEN r.queue IS NULL AND (k.a).state = 'FAILED' THEN CASE
 			WHEN y.replay_id IS NOT NULL THEN format('It was replayed as %s.', y.replay_id)
 			WHEN d.acknowledged_at IS NOT NULL THEN format('%s acknowledged it at %s: %s. It stays dead, unless you call outbox.replay().', quote_literal(d.acknowledged_by), outbox.shown_time(d.acknowledged_at, k.now), d.reason)
+				|| CASE WHEN d.blocks THEN ' It still blocks its key: nothing behind it is delivered before you call outbox.replay() or outbox.unblock().' ELSE '' END
 			WHEN d.blocks THEN 'It blocks its key: nothing behind it is delivered before you call outbox.replay() or outbox.unblock().'
 			ELSE 'Nothing happens before you decide: outbox.replay() delivers it again, outbox.acknowledge_dead() lets it rest.' END END,
 		-- what is in its way
@@ -1857,7 +1862,8 @@ BEGIN ATOMIC
 				CASE WHEN h.between_them > 0 THEN format('; %s more of the key come before this one', h.between_them) END)
 			ELSE 'The first message of the key has just ended: this key goes on in a moment.' END END,
 		CASE WHEN x.pid IS NOT NULL THEN format('The transaction of process %s has its row in use, and claims pass it by until that ends: see pg_stat_activity.', x.pid)
-			WHEN x.is_there THEN 'A prepared transaction has its row in use, and claims pass it by until that ends: see pg_prepared_xacts.' END,
+			WHEN x.is_prepared THEN 'A prepared transaction has its row in use, and claims pass it by until that ends: see pg_prepared_xacts.'
+			WHEN x.is_there THEN 'Another transaction has its row in use, and claims pass it by until that ends.' END,
 		CASE WHEN r.has_queue = false THEN 'Its queue does not exist, so no claim finds it: outbox.create_queue() makes it again.' END,
 		CASE WHEN r.paused THEN 'The queue is paused: nothing is claimed before outbox.resume().' END,
 		CASE WHEN r.queue IS NOT NULL AND current_setting('outbox.hold', true)::boolean THEN 'outbox.hold is on: nothing is claimed.' END,
@@ -1866,22 +1872,32 @@ BEGIN ATOMIC
 				AND (SELECT count(*) FROM outbox.pending l WHERE l.fair_key = r.fair_key AND l.fair_key < 0 AND l.lease_expires_at IS NOT NULL) >= r.max_in_flight_per_key
 			THEN format('All %s messages of its key that max_in_flight_per_key allows are leased.', r.max_in_flight_per_key) END,
 		CASE WHEN r.state = 'due' AND r.rate_limit IS NOT NULL THEN format('rate_limit lets %s messages of the queue a second be leased.', r.rate_limit) END,
-		CASE WHEN r.state = 'due' AND NOT r.held_back AND EXISTS (SELECT 1 FROM outbox.pending o WHERE o.queue = r.queue AND o.priority > r.priority AND NOT o.held_back
+		CASE WHEN r.state = 'due' AND NOT r.held_back AND r.priority_aging IS NULL AND r.fair_by IS NULL AND EXISTS (SELECT 1 FROM outbox.pending o WHERE o.queue = r.queue AND o.priority > r.priority AND NOT o.held_back
 				AND greatest(o.next_attempt_at, o.lease_expires_at) <= k.now)
 			THEN 'Messages of a higher priority are due as well.' END,
-		CASE WHEN r.handler IS NOT NULL AND w.handler_error IS NOT NULL THEN format('The handlers of this database are in trouble: %s.', w.handler_error) END,
+		CASE WHEN r.handler IS NOT NULL AND w.handler_error IS NOT NULL THEN format('A handler of this database is in trouble, of this queue or of another: %s.', w.handler_error) END,
 		-- what happens next
 		CASE
-			WHEN r.state = 'leased' AND r.is_last AND NOT r.held_back THEN format('If %s does not report by then, that counts as the last attempt, and the message ends as FAILED.', quote_literal(r.claimed_by))
+			WHEN r.state = 'leased' AND r.held_back THEN 'It is leased with the messages before it in its key: if their lease ends first, it is given back untried, and waits for its turn.'
+			WHEN r.state = 'leased' AND r.is_last THEN format('If %s does not report by then, that counts as the last attempt, and the message ends as FAILED.', quote_literal(r.claimed_by))
 			WHEN r.state = 'leased' THEN format('If %s does not report by then, that counts as an attempt, and the message is due again after %s.', quote_literal(r.claimed_by), r.repair_delay)
-			WHEN r.state = 'expired' AND w.runs THEN 'The background worker, or the next claim, takes it back.'
-			WHEN r.state = 'expired' THEN 'The next claim takes it back; no background worker runs here, which would do so at once: call outbox.maintain().'
+			WHEN r.state = 'expired' THEN CASE
+				WHEN k.is_standby THEN 'This is a standby: the primary takes it back.'
+				WHEN w.runs THEN 'The background worker, or the next claim, takes it back.'
+				ELSE 'The next claim takes it back; no background worker runs here, which would do so at once: call outbox.maintain().' END
+				|| CASE WHEN r.is_last AND NOT r.held_back THEN ' That counts as the last attempt, and the message ends as FAILED.' ELSE '' END
+			WHEN r.state = 'waiting' AND r.next_attempt_at > k.now THEN format('When all before it have ended, and not before %s, it is claimed.', outbox.shown_time(r.next_attempt_at, k.now))
 			WHEN r.state = 'waiting' THEN 'When all before it have ended, it is claimed.'
-			WHEN r.state = 'scheduled' AND r.handler IS NOT NULL THEN format('From then on the handler %s handles it in the database.', r.handler)
-			WHEN r.state = 'scheduled' THEN 'From then on a worker can claim it.'
+			WHEN r.has_queue = false AND r.state IN ('scheduled', 'waiting') THEN NULL
+			WHEN r.state = 'scheduled' AND (r.paused OR current_setting('outbox.hold', true)::boolean) THEN 'It can be claimed when its time has come and the queue goes on.'
+			WHEN r.state = 'scheduled' AND r.handler IS NOT NULL THEN format('When its time has come, the handler %s handles it in the database.', r.handler)
+			WHEN r.state = 'scheduled' THEN 'When its time has come, a worker can claim it.'
 			WHEN r.paused OR r.has_queue = false OR current_setting('outbox.hold', true)::boolean THEN NULL
+			WHEN r.state = 'due' AND k.is_standby THEN 'This is a standby: workers claim on the primary.'
 			WHEN r.state = 'due' AND r.handler IS NOT NULL THEN format('The handler %s handles it in the database: see outbox.workers.', r.handler)
-			WHEN r.state = 'due' THEN format('The next claims of the queue take what is due, longest due first: %s%s due, %s leased.%s', q.due, CASE q.counts WHEN 'at least' THEN ' or more' END, q.leased,
+			WHEN r.state = 'due' THEN format('The next claims of the queue take what is due, %s: %s%s due, %s leased.%s',
+				CASE WHEN r.fair_by IS NOT NULL THEN 'key by key in turn' WHEN r.priority_aging IS NOT NULL THEN 'by priority and by how long it has waited' ELSE 'longest due first' END,
+				q.due, CASE q.counts WHEN 'at least' THEN ' or more' END, q.leased,
 				CASE WHEN q.leased = 0 THEN ' No worker holds anything of this queue: does one run, and does it claim from this queue?' END) END)
 	FROM asked k CROSS JOIN worker w LEFT JOIN its r ON true LEFT JOIN holder x ON true LEFT JOIN head h ON true LEFT JOIN blocker b ON true LEFT JOIN queue q ON true
 		LEFT JOIN dead d ON true LEFT JOIN told t ON true LEFT JOIN outbox.replays y ON y.outbox_id = k.id;

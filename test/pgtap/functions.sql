@@ -20,7 +20,7 @@ $$;
 -- Every function there is, each with one signature. The last five serve views and tables.
 SELECT results_eq(
 	$$SELECT proname::text COLLATE "C", count(*) FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace GROUP BY 1 ORDER BY 1$$,
-	$$SELECT name COLLATE "C", 1::bigint FROM unnest(ARRAY['alter_queue', 'backoff', 'break_lease', 'cancel', 'cancel_batch', 'cancel_many', 'cancel_up_to', 'checked_batch', 'confirmed', 'explain', 'purge', 'replay_up_to', 'replay_batch', 'replay_many', 'shown_time', 'check', 'check_rows', 'claim', 'complete', 'complete_and_claim', 'complete_batch', 'create_queue', 'drop_queue',
+	$$SELECT name COLLATE "C", 1::bigint FROM unnest(ARRAY['alter_queue', 'backoff', 'break_lease', 'cancel', 'cancel_batch', 'cancel_many', 'cancel_up_to', 'checked_batch', 'confirmed', 'explain', 'purge', 'replay_up_to', 'row_holders', 'replay_batch', 'replay_many', 'shown_time', 'check', 'check_rows', 'claim', 'complete', 'complete_and_claim', 'complete_batch', 'create_queue', 'drop_queue',
 		'acknowledge_dead', 'last_attempt', 'message_body', 'message_facts', 'queue_status', 'enqueue', 'enqueue_and_claim', 'enqueue_batch', 'lost_messages', 'maintain', 'message_events', 'pause', 'release', 'renew', 'repair_expired_leases', 'replay', 'reschedule', 'restore_pending', 'resume', 'set_retention', 'state_diagram',
 		'prometheus', 'record_event', 'reset_stats', 'table_problems', 'take_number', 'unblock', 'wait_for_work', 'check_privacy', 'erase_subject', 'export_erasures', 'certified_erasure', 'lineage', 'master_key_id', 'master_key_problem', 'protect', 'reapply_erasures', 'reveal', 'reveal_of', 'rewrapped_key', 'rotate_master_key',
 		'subject_hash', 'subject_report', 'queue_stats', 'worker_status', 'append_only', 'key_digest', 'merge_queue', 'pending_changed', 'seal_recorded', 'seal', 'verify_seals', 'prove', 'export_seals', 'seal_leaves']) name ORDER BY 1$$,
@@ -104,7 +104,7 @@ SELECT results_eq(
 SELECT is(pg_temp.arguments('cancel'), 'outbox_id uuid, reason text, force boolean DEFAULT false', 'arguments of cancel');
 SELECT is(pg_temp.result('cancel'), 'integer', 'result of cancel');
 SELECT results_eq(
-	$$SELECT name, pg_temp.arguments(name), pg_temp.result(name) FROM unnest(ARRAY['cancel_batch', 'replay_batch', 'cancel_many', 'replay_many', 'purge', 'explain', 'checked_batch', 'confirmed', 'shown_time', 'cancel_up_to', 'replay_up_to']) name$$,
+	$$SELECT name, pg_temp.arguments(name), pg_temp.result(name) FROM unnest(ARRAY['cancel_batch', 'replay_batch', 'cancel_many', 'replay_many', 'purge', 'explain', 'checked_batch', 'confirmed', 'shown_time', 'cancel_up_to', 'replay_up_to', 'row_holders']) name$$,
 	$$VALUES ('cancel_batch', 'outbox_ids uuid[], reason text, force boolean DEFAULT false', 'TABLE(outbox_id uuid, attempt_no integer, error text)'),
 		('replay_batch', 'outbox_ids uuid[], deliver_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'TABLE(outbox_id uuid, replay_id uuid, error text)'),
 		('cancel_many', 'queue text, reason text, event_type text DEFAULT NULL::text, error_code text DEFAULT NULL::text, since timestamp with time zone DEFAULT NULL::timestamp with time zone, '
@@ -118,7 +118,8 @@ SELECT results_eq(
 		('explain', 'outbox_id uuid', 'text'), ('checked_batch', 'queue text, batch_size integer, reason text, dry_run boolean', 'integer'), ('confirmed', 'queue text, queue_again text', 'boolean'),
 		('shown_time', 'at timestamp with time zone, now timestamp with time zone', 'text'),
 		('cancel_up_to', 'outbox_ids uuid[], wanted integer, reason text, force boolean', 'TABLE(outbox_id uuid, error text)'),
-		('replay_up_to', 'outbox_ids uuid[], keys integer[], wanted integer', 'TABLE(outbox_id uuid, error text)')$$, 'many messages, and one');
+		('replay_up_to', 'outbox_ids uuid[], keys integer[], wanted integer', 'TABLE(outbox_id uuid, error text)'),
+		('row_holders', 'outbox_id uuid', 'TABLE(xid xid, pid integer)')$$, 'many messages, and one');
 SELECT is(pg_temp.arguments('seal'), '', 'arguments of seal');
 SELECT is(pg_temp.result('seal'), 'SETOF outbox.seals', 'result of seal');
 SELECT is(pg_temp.arguments('verify_seals'), 'from_seal bigint DEFAULT NULL::bigint, to_seal bigint DEFAULT NULL::bigint', 'arguments of verify_seals');
@@ -175,7 +176,7 @@ SELECT results_eq(
 SELECT results_eq(
 	$$SELECT proname::text COLLATE "C", provolatile::text, proparallel::text FROM pg_proc
 		WHERE pronamespace = 'outbox'::regnamespace AND (provolatile <> 'v' OR proparallel <> 'u' OR proleakproof) ORDER BY 1$$,
-	$$VALUES ('backoff' COLLATE "C", 's', 'u'), ('certified_erasure', 's', 'u'), ('check', 's', 'u'), ('check_privacy', 's', 'u'), ('check_rows', 's', 'u'), ('checked_batch', 's', 'u'), ('confirmed', 'i', 'u'), ('explain', 's', 'u'), ('export_erasures', 's', 'u'), ('key_digest', 'i', 's'), ('last_attempt', 's', 'r'), ('lineage', 's', 'u'), ('lost_messages', 's', 'u'), ('master_key_id', 's', 'u'), ('master_key_problem', 's', 'u'), ('message_body', 's', 'r'), ('message_events', 's', 's'), ('message_facts', 's', 'r'), ('queue_stats', 'v', 's'), ('queue_status', 'v', 'r'), ('reveal', 's', 'u'), ('reveal_of', 's', 'u'), ('shown_time', 's', 'u'), ('state_diagram', 'i', 's'), ('subject_hash', 's', 'u'), ('subject_report', 's', 'u'), ('table_problems', 's', 'u'), ('worker_status', 'v', 's')$$,
+	$$VALUES ('backoff' COLLATE "C", 's', 'u'), ('certified_erasure', 's', 'u'), ('check', 's', 'u'), ('check_privacy', 's', 'u'), ('check_rows', 's', 'u'), ('checked_batch', 's', 'u'), ('confirmed', 'i', 'u'), ('explain', 's', 'u'), ('export_erasures', 's', 'u'), ('key_digest', 'i', 's'), ('last_attempt', 's', 'r'), ('lineage', 's', 'u'), ('lost_messages', 's', 'u'), ('master_key_id', 's', 'u'), ('master_key_problem', 's', 'u'), ('message_body', 's', 'r'), ('message_events', 's', 's'), ('message_facts', 's', 'r'), ('queue_stats', 'v', 's'), ('queue_status', 'v', 'r'), ('reveal', 's', 'u'), ('reveal_of', 's', 'u'), ('row_holders', 's', 'u'), ('shown_time', 's', 'u'), ('state_diagram', 'i', 's'), ('subject_hash', 's', 'u'), ('subject_report', 's', 'u'), ('table_problems', 's', 'u'), ('worker_status', 'v', 's')$$,
 	'what is not VOLATILE and PARALLEL UNSAFE only reads or computes');
 -- Whatever runs with its owner's rights pins search_path, with pg_temp last.
 SELECT is_empty(

@@ -137,6 +137,7 @@ SELECT results_eq($$
 	('reveal_of',                       '',        '',        '',        '',        '',        '',        '',        ''),
 	('rewrapped_key',                   '',        '',        '',        '',        '',        '',        '',        ''),
 	('rotate_master_key',               '',        '',        'EXECUTE', '',        '',        '',        '',        ''),
+	('row_holders',                     '',        '',        '',        '',        '',        '',        '',        ''),
 	('seal',                            '',        '',        'EXECUTE', '',        '',        '',        '',        ''),
 	('seal_leaves',                     '',        '',        'EXECUTE', '',        'EXECUTE', '',        '',        ''),
 	('seal_recorded',                   '',        '',        '',        '',        '',        '',        '',        ''),

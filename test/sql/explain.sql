@@ -25,6 +25,8 @@ SELECT recorded FROM outbox.complete(t.id('again'), t.token('again'), 'worker 1'
 SELECT error FROM outbox.release('worker 1', ARRAY[t.id('back')], ARRAY[t.token('back')], '1 hour');
 SELECT t.expire('lost');
 SELECT t.explained(e) FROM unnest('{held,last,again,back,lost}'::text[]) e;
+SELECT t.expire('last');
+SELECT t.explained('last');
 -- Due again, with attempts, beside what others hold.
 SELECT t.due('again');
 SELECT t.explained('again');
@@ -51,6 +53,8 @@ SELECT outbox.pause('slow');
 SET outbox.hold = on;
 SELECT t.explained('slow 1');
 RESET outbox.hold;
+SELECT t.hold('slow 2');
+SELECT t.explained('slow 2');
 SELECT outbox.resume('slow');
 SELECT created FROM outbox.enqueue('slow urgent', '1', 'slow', priority => 9);
 SELECT t.explained('slow 1');
@@ -59,6 +63,10 @@ SELECT outbox.alter_queue('handled', handler => 't.handle');
 SELECT count(*) FROM unnest('{handled,handled later}'::text[]) e, outbox.enqueue(e, '1', 'handled');
 SELECT t.hold('handled later');
 SELECT t.explained(e) FROM unnest('{handled,handled later}'::text[]) e;
+-- Where claims go by another order.
+SELECT outbox.create_queue('fair', fair_by => 'partition_key'), outbox.create_queue('aging', priority_aging => '1 hour');
+SELECT count(*) FROM unnest('{fair,aging}'::text[]) q, generate_series(1, 2) n, outbox.enqueue(q || ' ' || n, '1', q, partition_key => 'k', priority => n);
+SELECT t.explained(e) FROM unnest('{fair 1,aging 1}'::text[]) e;
 UPDATE outbox.pending SET queue = 'gone' WHERE outbox_id = t.id('slow 2');
 SELECT t.explained('slow 2');
 
@@ -76,9 +84,20 @@ SELECT t.explained('f2');
 SELECT t.due('f1');
 SELECT event_type FROM outbox.claim('worker 3', 1, queues => '{f}');
 SELECT recorded FROM outbox.complete(t.id('f1'), t.token('f1'), 'worker 3', 'FAILED', error_code => 'BAD');
+SELECT t.hold('f3');
 SELECT t.explained(e) FROM unnest('{f1,f3}'::text[]) e;
+BEGIN;
+SELECT outbox.acknowledge_dead(t.id('f1'), 'receiver was shut down');
+SELECT t.explained('f1');
+ROLLBACK;
+SELECT t.due('f3');
 SELECT outbox.unblock('f', 'key') = t.id('f1') AS unblocked;
 SELECT t.explained(e) FROM unnest('{f1,f2}'::text[]) e;
+
+-- Leased with the message before it.
+SELECT event_type FROM outbox.claim('worker 3', 2, queues => '{f}');
+SELECT t.explained('f3');
+SELECT error FROM outbox.release('worker 3', ARRAY[t.id('f2'), t.id('f3')], ARRAY[t.token('f2'), t.token('f3')]);
 
 -- What only a superuser can bring about.
 SELECT t.lose($$outbox_id = t.id('f3')$$);
