@@ -10,7 +10,8 @@
 # `…` stands for anything. `\watch` repeats until no row is left. `before` and `after` are called at the first and behind the last block
 # under a heading; 'Heading#2' is its second block. `rewrite` changes the text of its blocks, in $_, where a state cannot be as old as the page says.
 #
-# Guarantees: a command that fails, output that differs, and a name of a heading that the page lacks, fail the test.
+# Guarantees: a command that fails, output that differs, and a name of a heading that the page lacks, fail the test. So does a
+# \gset that would keep the id of another block where no row comes, or several.
 package Runbook;
 
 use strict;
@@ -163,6 +164,7 @@ sub run
 		my $rewrite = $options{rewrite}{ $block->{heading} };
 		my $out;
 
+		unlike($block->{text}, qr/\A(?!.*^\\unset )(?=.*\\gset$)|(?<!LIMIT 1) \\gset$/ms, "$test: \\gset keeps no old value");
 		$call->('before', $block->{heading}) if $block->{number} == 1;
 		$call->('before', "$block->{heading}#$block->{number}");
 		$rewrite->() foreach $rewrite ? $block->{text} : ();

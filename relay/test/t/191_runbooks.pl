@@ -125,7 +125,7 @@ $page{'stuck-messages'} = sub {
 				$open = session($node, database => 'bank');
 				$open->query($_) foreach 'BEGIN', 'UPDATE outbox.pending SET priority = priority';
 			} },
-		rewrite => { 'A transaction has its row in use' => sub { s/5 minutes/0 seconds/ } },
+		rewrite => { 'A worker holds it and hangs' => sub { s/10 minutes/0 seconds/ }, 'A transaction has its row in use' => sub { s/5 minutes/0 seconds/ } },
 		after => {
 			'The queue is paused' => sub { is(sql(q{SELECT paused FROM outbox.queues WHERE queue = 'mail'}), 'f', 'the queue goes on'); },
 			'A worker holds it and hangs' => sub { is(sql('SELECT error_code, error_message FROM outbox.attempts'), 'LEASE_BROKEN|worker hangs', 'the lease is gone, and recorded'); },
