@@ -225,9 +225,9 @@ read_event_field(const char *name, JsonbValue *value, Event *event, bool *has_id
 void
 check_present(const text *value, const char *name)
 {
-	if (value == nullptr || VARSIZE_ANY_EXHDR(value) == 0)
-		ereport(ERROR, (errcode(value == nullptr ? ERRCODE_NULL_VALUE_NOT_ALLOWED : ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("%s must not be %s", name, value == nullptr ? "null" : "empty")));
+	if (value == nullptr)
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be null", name)));
+	check_nonempty(value, name);
 }
 
 void

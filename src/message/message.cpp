@@ -76,8 +76,7 @@ check_payload_kind(const Queue *queue, const Message *message)
 void
 check_message(const Message *message)
 {
-	if (VARSIZE_ANY_EXHDR(message->event_type) == 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("event_type must not be empty")));
+	check_nonempty(message->event_type, "event_type");
 	check_payload(message);
 	check_keys(message);
 	if (!JB_ROOT_IS_OBJECT(message->headers))

@@ -186,8 +186,7 @@ purpose_of_subject_key(const SubjectHash &subject, const core::Uuid &sid)
 void
 check_subject(const text *subject)
 {
-	if (VARSIZE_ANY_EXHDR(subject) == 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("subject must not be empty")));
+	check_nonempty(subject, "subject");
 	if (VARSIZE_ANY_EXHDR(subject) > longest_subject)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("subject must not be longer than %d bytes", longest_subject)));

@@ -73,8 +73,7 @@ required_nonempty_text(FunctionCallInfo fcinfo, int arg, const char *name)
 {
 	text *value = required_text(fcinfo, arg, name);
 
-	if (VARSIZE_ANY_EXHDR(value) == 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be empty", name)));
+	check_nonempty(value, name);
 	return value;
 }
 
@@ -111,6 +110,13 @@ text *
 current_user_name()
 {
 	return cstring_to_text(GetUserNameFromId(GetUserId(), false));
+}
+
+void
+check_nonempty(const text *value, const char *name)
+{
+	if (VARSIZE_ANY_EXHDR(value) == 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be empty", name)));
 }
 
 void

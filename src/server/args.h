@@ -23,6 +23,7 @@ text *optional_text(FunctionCallInfo fcinfo, int arg);
 // The current user. Before begin_call(), that is the caller.
 text *current_user_name();
 
+void check_nonempty(const text *value, const char *name);
 void check_at_least(int64 value, int64 least, const char *name);
 // Against outbox.max_batch.
 void check_batch(int count, const char *name);
