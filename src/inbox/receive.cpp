@@ -287,8 +287,7 @@ OUTBOX_FUNCTION(outbox_inbox_receive_batch)
 	Event *events = read_events(DatumGetJsonbP(required_datum(fcinfo, 1, "events")), &count);
 	Intake intake;
 
-	// Not a row type.
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	begin_results(fcinfo, 1);
 	begin_intake(&intake, "inbox.receive_batch()", consumer, inserts);
 	if (count > 0)
 		receive_events(&intake, events, count);

@@ -244,8 +244,11 @@ void
 begin_results(FunctionCallInfo fcinfo, int columns)
 {
 	const ReturnSetInfo *rsinfo = reinterpret_cast<ReturnSetInfo *>(fcinfo->resultinfo);
+	// A result that is not a row has the caller's descriptor only.
+	bool takes_callers =
+		descriptor_of_caller(rsinfo) != nullptr || !type_is_rowtype(get_func_rettype(fcinfo->flinfo->fn_oid));
 
-	InitMaterializedSRF(fcinfo, descriptor_of_caller(rsinfo) != nullptr ? MAT_SRF_USE_EXPECTED_DESC : 0);
+	InitMaterializedSRF(fcinfo, takes_callers ? MAT_SRF_USE_EXPECTED_DESC : 0);
 	require_columns(rsinfo->setDesc, columns);
 }
 

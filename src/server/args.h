@@ -55,8 +55,8 @@ ArrayArg required_array(FunctionCallInfo fcinfo, int arg, const char *name);
 ArrayArg optional_array(FunctionCallInfo fcinfo, int arg, const char *name);
 void check_same_length(const ArrayArg &array, int count, const char *name, const char *first_name);
 
-// For a function that returns a set of rows: call begin_results() first, then put_result() for each row. columns: how
-// many it fills by position. 55000 if the function has another number of them in this database.
+// For a function that returns a set of rows, or of values: call begin_results() first, then put_result() for each row.
+// columns: how many it fills by position. 55000 if the function has another number of them in this database.
 void begin_results(FunctionCallInfo fcinfo, int columns = 0);
 void put_result(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
 // Puts a row that is the result of one function or a part of the result of another.

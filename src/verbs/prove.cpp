@@ -71,8 +71,7 @@ OUTBOX_FUNCTION(outbox_export_seals)
 
 	check_at_least(from_no, 1, "from_seal");
 	check_at_least(to_no, from_no, "to_seal");
-	// Not a row type.
-	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	begin_results(fcinfo, 1);
 	reading_seals("export_seals()", [&](const Call *) {
 		each_seal(from_no, to_no, [&](const Seal *seal) {
 			Datum value = JsonbPGetDatum(exported(seal));
