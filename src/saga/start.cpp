@@ -175,12 +175,10 @@ OUTBOX_FUNCTION(outbox_saga_start)
 OUTBOX_FUNCTION(outbox_saga_abort)
 {
 	core::Uuid saga_id = to_uuid(required_datum(fcinfo, 0, "saga_id"));
-	text *reason = required_text(fcinfo, 1, "reason");
+	text *reason = required_nonempty_text(fcinfo, 1, "reason");
 	Run run;
 	Call call;
 
-	if (VARSIZE_ANY_EXHDR(reason) == 0)
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("reason must not be null")));
 	begin_call(&call, "saga.abort()");
 	begin_run(&run, &call, &saga_id);
 	read_steps(&run);

@@ -536,7 +536,7 @@ LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_saga_abort';
 COMMENT ON FUNCTION saga.abort(uuid, text) IS
 $$Gives up a saga that runs: its open commands are taken back, and what was done is compensated. If it is being compensated already, nothing changes.
 reason: kept in last_error and the audit log.
-Errors: P7007 there is none; P7008 it has ended; 55000 it is only stored here; 22004. Locks: the saga's row, then those of its open commands.$$;
+Errors: P7007 there is none; P7008 it has ended; 55000 it is only stored here; 22004 NULL; 22023 an empty reason. Locks: the saga's row, then those of its open commands.$$;
 
 CREATE FUNCTION saga.retry(saga_id uuid) RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_saga_retry';

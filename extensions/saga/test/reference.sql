@@ -522,7 +522,10 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
 	was saga.instances;
 BEGIN
-	PERFORM saga.refuse_null('saga_id', saga_id::text, 'reason', nullif(reason, ''));
+	PERFORM saga.refuse_null('saga_id', saga_id::text, 'reason', reason);
+	IF reason = '' THEN
+		RAISE EXCEPTION 'reason must not be empty' USING ERRCODE = 'invalid_parameter_value';
+	END IF;
 	was := saga.locked(saga_id);
 	IF was.definition_version IS NULL THEN
 		RAISE EXCEPTION 'saga % is not run by the orchestrator', saga_id USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Use saga.save.';
