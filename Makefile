@@ -7,7 +7,7 @@
 #   make history MINUTES=30 the history checker (test/history) for so long; SEED=... and
 #                           ROUNDS=1 repeat a round that failed
 #   make history-mutants    shows that it notices what breaks the extension
-#   make examples           the examples of the docs, and those in five languages
+#   make examples           the examples of the docs, and those in six languages
 #   make installcheck       whether what is installed works: some regression tests, on any running server
 #   make relay              builds relay/outbox-relay; make install-relay installs it (PREFIX)
 #   make verify             builds verify/outbox-verify; make install-verify installs it

@@ -214,11 +214,11 @@ cmp_ok(scalar(@quotes), '>', 3, 'the documentation quotes examples');
 is_deeply([ map { "$_->[0]: $_->[1]" } grep { index(slurp($_->[0]), $_->[1]) < 0 } @quotes ], [], '... as they are');
 
 # Producers and workers are read on one screen.
-my @examples = grep { !m{^examples/(?:order/|verify)} } split /\n/, `git ls-files 'examples/*.py' 'examples/*.js' 'examples/*.go' 'examples/*.java' 'examples/*.rs' 2>/dev/null`
-	|| join("\n", glob 'examples/{python,node,rust}/{,*/}*.{py,js,rs} examples/go/{,*/}*/*.go examples/java/src/main/java/shop/{,orm/}*.java');
+my @examples = grep { !m{^examples/(?:order/|verify)} } split /\n/, `git ls-files 'examples/*.py' 'examples/*.js' 'examples/*.rb' 'examples/*.go' 'examples/*.java' 'examples/*.rs' 2>/dev/null`
+	|| join("\n", glob 'examples/{python,node,ruby,rust}/{,*/}*.{py,js,rb,rs} examples/go/{,*/}*/*.go examples/java/src/main/java/shop/{,orm/}*.java');
 my %shown = map { $_->[0] => $_->[1] } @quotes;
 my @short = map { my $file = $_; my @lines = split /\n/, slurp($file) =~ s/\t/    /gr; @lines > 60 ? "$file: " . @lines . ' lines' : map { "$file: $_" } grep { length > 120 } @lines } @examples;
-is_deeply(\@short, [], '... of at most 60 lines, in five languages');
+is_deeply(\@short, [], '... of at most 60 lines, in six languages');
 is_deeply([ grep { m{(?:producer|worker)(?:/main)?\.\w+$}i && !m{/orm/} && ($shown{$_} // '') ne slurp($_) } @examples ], [], '... whose plain producers and workers docs/worker.md shows whole');
 
 # Words that PostgreSQL's manual does without; see docs/contributing.md.

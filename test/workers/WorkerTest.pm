@@ -38,6 +38,7 @@ my %languages = (
 		orm_url => sub { $_[0] =~ s/^postgresql:/postgresql+psycopg:/r },
 	},
 	node => { command => sub { [ 'node', "$_[0].js" ] } },
+	ruby => { command => sub { [ '/usr/bin/ruby', "$_[0].rb" ] } },
 	go => { command => sub { ["$built/go/$_[0]"] }, pooled => '?default_query_exec_mode=exec', orm_url => sub { $_[0] =~ s/\?.*//r } },
 	java => {
 		command => sub {
