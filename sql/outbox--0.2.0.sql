@@ -1074,7 +1074,7 @@ LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_replay_batch';
 COMMENT ON FUNCTION outbox.replay_batch(uuid[], timestamptz) IS
 $$replay() for many dead letters, item by item, in one transaction: one row for each, in their order. error: NULL, or the SQLSTATE that replay() raises.
 outbox_ids: at most outbox.max_batch. deliver_at: as in replay.
-Errors of the whole call: 22004 and 22023 bad arguments. Locks: as replay, until the end of the transaction: in a numbered queue the producers of its keys wait for it. Set lock_timeout, so that it passes keys by that others hold. Cost: that of replay() for each.$$;
+Errors of the whole call: 22004 and 22023 bad arguments. Locks: as replay, until the end of the transaction: in a numbered queue the producers of its keys wait for it. It waits for none: what another transaction holds is 55P03. Cost: that of replay() for each.$$;
 
 CREATE FUNCTION outbox.lost_messages()
 RETURNS TABLE (outbox_id uuid, queue text, event_type text, created_at timestamptz, attempts integer)
@@ -1652,15 +1652,15 @@ CREATE FUNCTION outbox.cancel_up_to(outbox_ids uuid[], wanted integer, reason te
 RETURNS TABLE (outbox_id uuid, error text)
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_cancel_up_to';
 COMMENT ON FUNCTION outbox.cancel_up_to(uuid[], integer, text, boolean) IS
-$$cancel_batch() in the order of outbox_ids, until so many are cancelled: for cancel_many. One row for each that was tried, in that order: error is NULL, or an SQLSTATE.
-Errors: 22004, 22023. Locks: the pending rows; it waits for none, and tries no more once it has waited in vain for other locks for a second: set lock_timeout. Cost: that of cancel() for each.$$;
+$$cancel_batch() in the order of outbox_ids, until so many are cancelled by all calls of one query, or 10000 have failed since the first was: for cancel_many. One row for each that was tried, in that order: error is NULL, or an SQLSTATE.
+Errors: 22004, 22023. Locks: the pending rows; it waits for none. Cost: that of cancel() for each.$$;
 
 CREATE FUNCTION outbox.replay_up_to(outbox_ids uuid[], keys integer[], wanted integer)
 RETURNS TABLE (outbox_id uuid, error text)
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_replay_up_to';
 COMMENT ON FUNCTION outbox.replay_up_to(uuid[], integer[], integer) IS
-$$replay_batch() in the order of outbox_ids, until so many are replayed: for replay_many. keys: for each a number from 1 to the count of outbox_ids that stands for its key; NULL = none. One row for each that was tried, in that order: error is NULL, or an SQLSTATE.
-Errors: 22004, 22023. Locks: as replay_batch. It waits for no other replay of a message, once for a key that others hold, after which the rest of that key is 55P03, and tries no more once it has waited in vain for a second: set lock_timeout. Cost: that of replay() for each.$$;
+$$replay_batch() in the order of outbox_ids, until so many are replayed by all calls of one query, or 10000 have failed since the first was: for replay_many. keys: for each a number that stands for its key, counted from 1; NULL = none. Once another transaction has something of a key, the rest of it is 55P03. One row for each that was tried, in that order: error is NULL, or an SQLSTATE.
+Errors: 22004, 22023. Locks: as replay_batch. Cost: that of replay() for each.$$;
 
 CREATE FUNCTION outbox.confirmed(queue text, queue_again text) RETURNS boolean
 LANGUAGE c IMMUTABLE AS 'MODULE_PATHNAME', 'outbox_confirmed';
@@ -1671,7 +1671,7 @@ Errors: 22004 queue is NULL; 22023 queue_again is another name. Takes no locks, 
 CREATE FUNCTION outbox.cancel_many(queue text, reason text, event_type text DEFAULT NULL, error_code text DEFAULT NULL,
 	since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL, batch_size integer DEFAULT 1000, dry_run boolean DEFAULT true, force boolean DEFAULT false)
 RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '10ms'
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
 	WITH checked AS MATERIALIZED (
 		SELECT outbox.checked_batch(cancel_many.queue, cancel_many.batch_size, cancel_many.reason, cancel_many.dry_run) AS size
@@ -1685,13 +1685,15 @@ BEGIN ATOMIC
 				AND (cancel_many.until IS NULL OR p.created_at < cancel_many.until)) p
 		WHERE (cancel_many.event_type IS NULL OR (p.m).event_type = cancel_many.event_type)
 			AND (cancel_many.error_code IS NULL OR (p.a).error_code = cancel_many.error_code)
-	), chosen AS MATERIALIZED (
-		-- more than are wanted, for those that cannot be cancelled
-		SELECT f.outbox_id FROM found f WHERE NOT f.is_leased ORDER BY f.outbox_id LIMIT (SELECT c.size + 10000::bigint FROM checked c)
+	), pages AS (
+		SELECT c.page, array_agg(c.outbox_id ORDER BY c.place) AS ids
+		FROM (
+			SELECT k.outbox_id, k.place, (k.place - 1) / 10000 AS page
+			FROM (SELECT f.outbox_id, row_number() OVER (ORDER BY f.outbox_id) AS place FROM found f WHERE NOT f.is_leased) k) c
+		GROUP BY c.page ORDER BY c.page
 	), tried AS MATERIALIZED (
 		SELECT b.outbox_id, b.error
-		FROM outbox.cancel_up_to((SELECT coalesce(array_agg(c.outbox_id ORDER BY c.outbox_id), '{}') FROM chosen c), (SELECT c.size FROM checked c),
-			cancel_many.reason, cancel_many.force IS TRUE) b
+		FROM pages g CROSS JOIN LATERAL outbox.cancel_up_to(g.ids, (SELECT c.size FROM checked c), cancel_many.reason, cancel_many.force IS TRUE) b
 		WHERE cancel_many.dry_run IS FALSE
 	)
 	SELECT f.event, f.last_error, count(*), count(t.outbox_id) FILTER (WHERE t.error IS NULL),
@@ -1706,14 +1708,14 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION outbox.cancel_many(text, text, text, text, timestamptz, timestamptz, integer, boolean, boolean) IS
 $$Cancels the pending messages of a queue that match, or shows what it would cancel: one row for each event type and last error.
-queue, reason: as in cancel. event_type, error_code (of the last attempt), since and until (from created_at on, and before): NULL = all. batch_size: cancel at most so many in this call, oldest first; those that cannot be cancelled do not count, up to 10000 of them. dry_run: false = cancel. force: also what a worker holds under a live lease. NULL = the default.
+queue, reason: as in cancel. event_type, error_code (of the last attempt), since and until (from created_at on, and before): NULL = all. batch_size: cancel at most so many in this call, oldest first; those that cannot be cancelled do not count, up to 10000 of them after the first that is cancelled. dry_run: false = cancel. force: also what a worker holds under a live lease. NULL = the default.
 matching: how many there are. done: cancelled now. skipped: left alone: why = leased, in use by another transaction, ended meanwhile, or an SQLSTATE. remaining: left for the next call. sample: the oldest.
-Errors: P7004 unknown queue; 22004, 22023 bad arguments; 25006 dry_run is false in a read-only transaction. Locks: the pending rows that it cancels, until the end of the transaction; it waits for no row, for no other lock longer than 10 ms, and in all at most a second. Cost: reads the pending messages of the queue, with one look-up in messages and one in the ledger for each, and that of cancel() for each that it cancels.$$;
+Errors: P7004 unknown queue; 22004, 22023 bad arguments; 25006 dry_run is false in a read-only transaction. Locks: the pending rows that it cancels, until the end of the transaction; it waits for none. Cost: reads the pending messages of the queue, with one look-up in messages and one in the ledger for each, and that of cancel() for each that it cancels.$$;
 
 CREATE FUNCTION outbox.replay_many(queue text, event_type text DEFAULT NULL, error_code text DEFAULT NULL,
 	since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL, batch_size integer DEFAULT 1000, dry_run boolean DEFAULT true, again boolean DEFAULT false)
 RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '10ms'
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
 	WITH checked AS MATERIALIZED (
 		SELECT outbox.checked_batch(replay_many.queue, replay_many.batch_size, 'replayed', replay_many.dry_run) AS size
@@ -1727,18 +1729,21 @@ BEGIN ATOMIC
 				AND (replay_many.until IS NULL OR d.died_at < replay_many.until)) d
 		WHERE (replay_many.event_type IS NULL OR (d.m).event_type = replay_many.event_type)
 			AND CASE WHEN replay_many.error_code IS NULL THEN (d.a).error_code IS DISTINCT FROM 'CANCELLED' ELSE (d.a).error_code = replay_many.error_code END
-	), chosen AS MATERIALIZED (
-		-- oldest first, of a key in the order of its numbers; more than are wanted, for those that cannot be replayed
-		SELECT k.outbox_id, k.key, row_number() OVER (ORDER BY k.last, k.number, k.outbox_id) AS place
+	), pages AS (
+		-- oldest first, of a key in the order of its numbers
+		SELECT c.page, array_agg(c.outbox_id ORDER BY c.place) AS ids, array_agg(c.key ORDER BY c.place) AS keys
 		FROM (
-			SELECT f.outbox_id, f.number, CASE WHEN f.number IS NOT NULL THEN dense_rank() OVER (ORDER BY f.number IS NULL, f.key)::integer END AS key,
-				max(f.outbox_id::text COLLATE "C") OVER (PARTITION BY f.number IS NULL, f.key ORDER BY f.number, f.outbox_id) AS last
-			FROM found f WHERE NOT f.is_replay) k
-		ORDER BY k.last, k.number, k.outbox_id LIMIT (SELECT c.size + 10000::bigint FROM checked c)
+			SELECT k.outbox_id, k.key, k.place, (k.place - 1) / 10000 AS page
+			FROM (
+				SELECT l.outbox_id, l.key, row_number() OVER (ORDER BY l.last, l.number, l.outbox_id) AS place
+				FROM (
+					SELECT f.outbox_id, f.number, CASE WHEN f.number IS NOT NULL THEN dense_rank() OVER (ORDER BY f.number IS NULL, f.key)::integer END AS key,
+						max(f.outbox_id::text COLLATE "C") OVER (PARTITION BY f.number IS NULL, f.key ORDER BY f.number, f.outbox_id) AS last
+					FROM found f WHERE NOT f.is_replay) l) k) c
+		GROUP BY c.page ORDER BY c.page
 	), tried AS MATERIALIZED (
 		SELECT b.outbox_id, b.error
-		FROM (SELECT coalesce(array_agg(c.outbox_id ORDER BY c.place), '{}') AS ids, coalesce(array_agg(c.key ORDER BY c.place), '{}') AS keys FROM chosen c) c
-		CROSS JOIN LATERAL outbox.replay_up_to(c.ids, c.keys, (SELECT c.size FROM checked c)) b
+		FROM pages g CROSS JOIN LATERAL outbox.replay_up_to(g.ids, g.keys, (SELECT c.size FROM checked c)) b
 		WHERE replay_many.dry_run IS FALSE
 	)
 	SELECT f.event, f.last_error, count(*), count(t.outbox_id) FILTER (WHERE t.error IS NULL),
@@ -1751,9 +1756,9 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION outbox.replay_many(text, text, text, timestamptz, timestamptz, integer, boolean, boolean) IS
 $$Replays the dead letters of a queue that match, or shows what it would replay: one row for each event type and error. It leaves alone what was acknowledged, what was cancelled, unless error_code is CANCELLED, and what is itself a replay, unless again is true: so two calls deliver no message twice.
-queue: an existing one. event_type, error_code, since and until (from died_at on, and before): NULL = all. batch_size: replay at most so many in this call, oldest first, of a numbered key in the order of its numbers; those that cannot be replayed do not count, up to 10000 of them. dry_run: false = replay. again: also replays that died. NULL = the default.
+queue: an existing one. event_type, error_code, since and until (from died_at on, and before): NULL = all. batch_size: replay at most so many in this call, oldest first, of a numbered key in the order of its numbers; those that cannot be replayed do not count, up to 10000 of them after the first that is replayed. dry_run: false = replay. again: also replays that died. NULL = the default.
 matching: how many there are. done: replayed now. skipped: left alone: why = a replay, in use by another transaction, replayed or gone, or an SQLSTATE. remaining: left for the next call. sample: the oldest.
-Errors: P7004 unknown queue; 22004, 22023 bad arguments; 25006 dry_run is false in a read-only transaction. Locks: as replay_batch; it waits for none longer than 10 ms, and in all at most a second. Cost: reads the dead letters of the queue, with one look-up in messages and one in the ledger for each, and that of replay() for each that it replays.$$;
+Errors: P7004 unknown queue; 22004, 22023 bad arguments; 25006 dry_run is false in a read-only transaction. Locks: as replay_batch; it waits for none. Cost: reads the dead letters of the queue, with one look-up in messages and one in the ledger for each, and that of replay() for each that it replays.$$;
 
 CREATE FUNCTION outbox.purge(queue text, queue_again text DEFAULT NULL, batch_size integer DEFAULT 1000, force boolean DEFAULT false)
 RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)

@@ -46,15 +46,15 @@ try_cancel(Call *call, const core::Uuid &id, const Cancelling &how, int *attempt
 	if (state == core::State::leased && !how.force)
 		return refuse_leased(row, sqlstate);
 	before = tried(call, id);
-	changed = check_not_ended(call, row, before, how.wait, sqlstate);
+	changed = check_not_ended(call, row, before, call->wait, sqlstate);
 	if (changed != Changed::done || before.terminal)
 		return changed;
 	attempt = attempt_for(row, next_attempt_no(before, id), expect(state, core::Event::cancel, false).record, how.by);
 	attempt.lost = state == core::State::expired;
-	attempt.wait = how.wait;
+	attempt.wait = call->wait;
 	attempt.details.error_code = cstring_to_text(cancelled_code);
 	attempt.details.error_message = how.reason;
-	changed = remove(call, row, how.wait);
+	changed = remove(call, row, call->wait);
 	if (changed == Changed::done)
 	{
 		append(call, &appended, 1);

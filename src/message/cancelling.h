@@ -13,7 +13,6 @@ struct Cancelling {
 	text *reason;
 	bool force;
 	text *by; // recorded_by
-	Wait wait;
 };
 
 // Returns the number of the attempt; 0: it is not pending. What else refuses it is raised or, for an item of a batch,

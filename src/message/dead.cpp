@@ -84,8 +84,13 @@ remove_dead(Call *call, const core::Uuid &id)
 
 	while (find_dead(dead, id, row))
 	{
+		Changed changed;
+
 		CHECK_FOR_INTERRUPTS();
-		if (delete_row(dead, &row->tts_tid, Wait::for_row) != Changed::done)
+		changed = delete_row(dead, &row->tts_tid, call->wait);
+		if (changed == Changed::busy)
+			raise_busy(dead);
+		if (changed != Changed::done)
 			continue;
 		if (is_open(dead, row))
 			note_dead(queue_of(dead, row), -1);

@@ -442,10 +442,12 @@ take_block(Call *call, const Queue *queue, const Digest &digest, const Uuid *dea
 	while ((mark = find_block(call, queue, digest, dead)) != nullptr)
 	{
 		Table *table = open(call, key_marks_shape, deletes);
-		Changed changed = delete_row(table, &mark->tid, Wait::for_row);
+		Changed changed = delete_row(table, &mark->tid, call->wait);
 
 		if (changed == Changed::done)
 			break;
+		if (changed == Changed::busy)
+			raise_busy(table);
 		CHECK_FOR_INTERRUPTS();
 	}
 	return mark;

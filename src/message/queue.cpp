@@ -190,18 +190,10 @@ all_queues(Call *call, Snapshot snapshot)
 	return result;
 }
 
-const Queue *
-hold_queue(Call *call, const text *name)
-{
-	LOCKTAG tag = lock_tag_of(name);
+namespace {
 
-	expect_no_pins();
-	LockAcquire(&tag, AccessShareLock, false, false);
-	return queue_named(call, name);
-}
-
-const Queue *
-hold_queue_if_there(Call *call, const text *name, Wait wait)
+void
+hold_against_drop(const text *name, Wait wait)
 {
 	LOCKTAG tag = lock_tag_of(name);
 
@@ -210,6 +202,21 @@ hold_queue_if_there(Call *call, const text *name, Wait wait)
 		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 						errmsg("queue \"%s\" is being changed by another transaction", shown(name)),
 						errhint("Try again when that transaction has ended.")));
+}
+
+} // namespace
+
+const Queue *
+hold_queue(Call *call, const text *name)
+{
+	hold_against_drop(name, call->wait);
+	return queue_named(call, name);
+}
+
+const Queue *
+hold_queue_if_there(Call *call, const text *name, Wait wait)
+{
+	hold_against_drop(name, wait);
 	// Not as this call has read it before it had the lock.
 	return read_queue(call, name);
 }

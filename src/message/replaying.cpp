@@ -73,30 +73,16 @@ read_message(Call *call, const core::Uuid &id, text **queue)
 	return message;
 }
 
-bool
-is_being_replayed(Probe *probe, ScanKey key)
-{
-	bool is_open;
-
-	start_probe(probe, key, 1);
-	is_open = next_row(probe) && TransactionIdIsValid(probe->inserter());
-	rest_probe(probe);
-	return is_open;
-}
-
 // Returns with the key locked. The caller inserts the row of the replay.
 void
-claim_replay(Table *replays, Probe *probe, const core::Uuid &id, KeyLock *held, Wait wait)
+claim_replay(const Call *call, Table *replays, Probe *probe, const core::Uuid &id, KeyLock *held)
 {
 	const unsigned char *tail = id.bytes + UUID_LEN - 6; // the random part
 	ScanKeyData key;
 	bool isnull;
 
 	key_equals(&key, primary_index(replays), 1, F_UUID_EQ, from_uuid(id));
-	if (wait == Wait::never && is_being_replayed(probe, &key))
-		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-						errmsg("another transaction is replaying message %s", shown(id))));
-	if (look_up_latched(probe, &key, 1, ForwardScanDirection, held, tail, 6))
+	if (look_up_latched(probe, &key, 1, ForwardScanDirection, held, tail, 6, call->wait))
 		not_a_dead_letter(id, psprintf("It was replayed as %s.",
 									   shown(to_uuid(replays->get(probe->slot, replays_col::replay_id, &isnull)))));
 }
@@ -114,7 +100,7 @@ record_replay(Call *call, const text *queue, const core::Uuid &id, const core::U
 
 // Once, or P7005.
 void
-insert_replay(Call *call, const core::Uuid &id, const core::Uuid &replay_id, Wait wait)
+insert_replay(Call *call, const core::Uuid &id, const core::Uuid &replay_id)
 {
 	Table *replays = open(call, replays_shape, inserts);
 	TupleTableSlot *row = new_row(replays);
@@ -122,7 +108,7 @@ insert_replay(Call *call, const core::Uuid &id, const core::Uuid &replay_id, Wai
 	Probe probe;
 
 	begin_probe(&probe, replays, primary_index(replays), 1);
-	claim_replay(replays, &probe, id, &held, wait);
+	claim_replay(call, replays, &probe, id, &held);
 	set(replays, row, replays_col::outbox_id, from_uuid(id));
 	set(replays, row, replays_col::replay_id, from_uuid(replay_id));
 	set(replays, row, replays_col::created_at, TimestampTzGetDatum(call->now));
@@ -146,7 +132,7 @@ forget_contents(const Message *message)
 } // namespace
 
 core::Uuid
-replay_message(Call *call, const core::Uuid &id, const TimestampTz *due, Wait wait)
+replay_message(Call *call, const core::Uuid &id, const TimestampTz *due)
 {
 	const Queue *held;
 	Message message;
@@ -159,7 +145,7 @@ replay_message(Call *call, const core::Uuid &id, const TimestampTz *due, Wait wa
 	message.deliver_at = due != nullptr ? *due : 0;
 	check_message(&message);
 	draw_ids(&message, 1);
-	insert_replay(call, id, message.id, wait);
+	insert_replay(call, id, message.id);
 	remove_dead(call, id);
 	held = hold_queue(call, queue);
 	message.has_sequence = message.partition_key != nullptr && take_place_of(call, held, message.partition_key, id);

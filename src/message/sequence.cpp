@@ -34,6 +34,7 @@ struct Key {
 };
 
 struct Numbering {
+	Wait wait; // for other transactions; never: 55P03
 	const text *queue;
 	Numbered *items;
 	Table *table;
@@ -54,11 +55,11 @@ read_last(Numbering *numbering, Key *key, bool wait)
 	key_equals(&scan_key, primary_index(numbering->table), 1, F_BYTEAEQ, digest_datum(digest));
 	if (wait)
 		taken = look_up_latched(&numbering->probe, &scan_key, 1, BackwardScanDirection, &key->held, digest.bytes,
-								sizeof(digest.bytes));
+								sizeof(digest.bytes), numbering->wait);
 	else
 	{
 		KeyLook found = lock_and_look(&numbering->probe, &scan_key, 1, BackwardScanDirection, &key->held, digest.bytes,
-									  sizeof(digest.bytes));
+									  sizeof(digest.bytes), numbering->wait);
 
 		if (found == KeyLook::busy)
 		{
@@ -168,7 +169,7 @@ group(Numbered *items, const KeyUse *uses, int count, Key *keys)
 void
 take_numbers(Call *call, const text *queue, Numbered *items, int count)
 {
-	Numbering numbering = {queue, items, open(call, key_numbers_shape, inserts | deletes), {}, {}};
+	Numbering numbering = {call->wait, queue, items, open(call, key_numbers_shape, inserts | deletes), {}, {}};
 	KeyUse *uses = static_cast<KeyUse *>(palloc(sizeof(KeyUse) * static_cast<Size>(count)));
 	Key *keys = static_cast<Key *>(palloc(sizeof(Key) * static_cast<Size>(count)));
 

@@ -26,7 +26,7 @@ struct Numbered {
 };
 
 // Numbers the items of one queue in their order. Keys are taken in the order of their digests, so
-// that two batches never deadlock.
+// that two batches never deadlock. A call that never waits gets 55P03 for a key whose last number is not settled.
 void take_numbers(Call *call, const text *queue, Numbered *items, int count);
 
 } // namespace outbox

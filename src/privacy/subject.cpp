@@ -18,6 +18,7 @@ constexpr uint32 lock_buckets = 1024;
 
 // A look-up in one of the small tables, in the newest committed state. See Guarantees in probe.h.
 struct Search {
+	Wait wait;
 	Table *table;
 	Probe probe;
 	ScanKeyData key;
@@ -26,6 +27,7 @@ struct Search {
 void
 begin_search(Search *look, Call *call, const Shape &shape, int access, int index, RegProcedure procedure, Datum value)
 {
+	look->wait = call->wait;
 	look->table = open(call, shape, access);
 	begin_probe(&look->probe, look->table, own_index(look->table, index), 1);
 	key_equals(&look->key, own_index(look->table, index), 1, procedure, value);
@@ -68,7 +70,7 @@ finds_or_locks(Search *look, const unsigned char *key, int size, KeyLock *held)
 		if (finds(look))
 			return true;
 		rest_probe(&look->probe);
-		if (!look_up_latched(&look->probe, &look->key, 1, ForwardScanDirection, held, key, size))
+		if (!look_up_latched(&look->probe, &look->key, 1, ForwardScanDirection, held, key, size, look->wait))
 		{
 			if (!finds(look))
 				return false;
@@ -316,7 +318,8 @@ key_to_protect(Call *call, const SubjectHash &subject)
 	Search look;
 
 	expect_no_pins();
-	LockAcquire(&tag, AccessShareLock, false, false);
+	if (LockAcquire(&tag, AccessShareLock, false, call->wait == Wait::never) == LOCKACQUIRE_NOT_AVAIL)
+		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("another transaction erases a subject")));
 	begin_search(&look, call, subject_keys_shape, inserts, primary_key, F_BYTEAEQ, hash_datum(subject));
 	if (!finds(&look))
 		subjects = open_subjects(call, &look);

@@ -16,6 +16,7 @@ open_call(Call *call)
 	memset(call, 0, sizeof(*call));
 	call->estate = CreateExecutorState();
 	call->now = GetCurrentTimestamp();
+	call->wait = Wait::for_row;
 	GetUserIdAndSecContext(&call->caller, &call->caller_context);
 }
 
@@ -282,6 +283,7 @@ begin_nested_call(Call *call, Call *outer)
 	open_call(call);
 	call->outer = outer;
 	call->now = outer->now;
+	call->wait = outer->wait;
 }
 
 void

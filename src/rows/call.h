@@ -45,6 +45,7 @@ struct Call {
 	Table *pending_table;
 	Leaf *leaves;
 	Queue *queues;
+	Wait wait;                 // for_row; never: 55P03 instead of waiting for another transaction's row, key or queue
 	Oid states[core::records]; // of outbox.attempt_state; InvalidOid = not yet looked up
 	Call *outer;               // of a nested call, or nullptr
 	void *noted;               // of message/audit_notes.h

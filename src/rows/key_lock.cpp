@@ -4,8 +4,8 @@
 
 namespace outbox {
 
-void
-lock_key(KeyLock *lock, Relation rel, const unsigned char *key, int size)
+bool
+lock_key(KeyLock *lock, Relation rel, const unsigned char *key, int size, Wait wait)
 {
 	uint64 bits = 0;
 
@@ -14,7 +14,7 @@ lock_key(KeyLock *lock, Relation rel, const unsigned char *key, int size)
 	SET_LOCKTAG_OBJECT(lock->tag, MyDatabaseId, RelationGetRelid(rel), static_cast<uint32>(bits >> 16),
 					   static_cast<uint16>(bits));
 	expect_no_pins();
-	LockAcquire(&lock->tag, ExclusiveLock, false, false);
+	return LockAcquire(&lock->tag, ExclusiveLock, false, wait == Wait::never) != LOCKACQUIRE_NOT_AVAIL;
 }
 
 void
@@ -32,14 +32,22 @@ holder(const Probe *probe)
 	return TransactionIdIsValid(probe->inserter()) ? probe->inserter() : probe->changer();
 }
 
+[[noreturn]] void
+raise_held(Relation rel)
+{
+	ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					errmsg("another transaction holds a key of outbox.%s", RelationGetRelationName(rel))));
+}
+
 } // namespace
 
 KeyLook
 lock_and_look(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, KeyLock *held, const unsigned char *key,
-			  int size)
+			  int size, Wait wait)
 {
 	start_probe(probe, keys, nkeys);
-	lock_key(held, probe->heap, key, size);
+	if (!lock_key(held, probe->heap, key, size, wait))
+		return KeyLook::busy;
 	if (!next_row(probe, direction))
 		return KeyLook::free;
 	if (!TransactionIdIsValid(holder(probe)))
@@ -50,7 +58,7 @@ lock_and_look(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, Ke
 
 bool
 look_up_latched(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, KeyLock *held, const unsigned char *key,
-				int size)
+				int size, Wait wait)
 {
 	for (;;)
 	{
@@ -60,9 +68,11 @@ look_up_latched(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, 
 
 		// Here no key is latched: those who take many are interrupted between two of them.
 		CHECK_FOR_INTERRUPTS();
-		look = lock_and_look(probe, keys, nkeys, direction, held, key, size);
+		look = lock_and_look(probe, keys, nkeys, direction, held, key, size, wait);
 		if (look != KeyLook::busy)
 			return look == KeyLook::taken;
+		if (wait == Wait::never)
+			raise_held(probe->heap);
 		other = holder(probe);
 		tid = probe->slot->tts_tid;
 		rest_probe(probe);

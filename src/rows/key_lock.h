@@ -13,6 +13,7 @@
 #pragma once
 
 #include "rows/probe.h"
+#include "rows/table.h"
 
 namespace outbox {
 
@@ -20,19 +21,21 @@ namespace outbox {
 struct KeyLock {
 	LOCKTAG tag;
 };
-void lock_key(KeyLock *lock, Relation rel, const unsigned char *key, int size);
+// False: another session holds it, and wait is never.
+bool lock_key(KeyLock *lock, Relation rel, const unsigned char *key, int size, Wait wait = Wait::for_row);
 void unlock_key(const KeyLock *lock);
 
 // The current row of the key in probe->slot: the first in the given direction. Locks the key and looks,
 // without waiting for a transaction. busy: an open transaction inserts or removes the row, and the lock is
-// not held.
+// not held. Wait::never: also if another session holds the lock.
 enum class KeyLook { free, taken, busy };
 KeyLook lock_and_look(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, KeyLock *held,
-					  const unsigned char *key, int size);
+					  const unsigned char *key, int size, Wait wait = Wait::for_row);
 
 // The same, after all such transactions have ended: it waits for them without the lock, and processes
-// interrupts. True if there is a row, false if the key is free.
+// interrupts. True if there is a row, false if the key is free. Wait::never: 55P03 instead of waiting, so it waits for
+// nothing at all.
 bool look_up_latched(Probe *probe, ScanKey keys, int nkeys, ScanDirection direction, KeyLock *held,
-					 const unsigned char *key, int size);
+					 const unsigned char *key, int size, Wait wait = Wait::for_row);
 
 } // namespace outbox

@@ -464,4 +464,11 @@ delete_row(Table *table, ItemPointer tid, Wait wait)
 	return result == TM_Ok ? Changed::done : Changed::outdated;
 }
 
+void
+raise_busy(const Table *table)
+{
+	ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+					errmsg("another transaction holds a row of outbox.%s", RelationGetRelationName(table->rel))));
+}
+
 } // namespace outbox

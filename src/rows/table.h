@@ -126,5 +126,7 @@ Changed update_row(Table *table, ItemPointer tid, TupleTableSlot *row, Wait wait
 // same.
 void update_own_row(Table *table, ItemPointer tid, TupleTableSlot *row);
 Changed delete_row(Table *table, ItemPointer tid, Wait wait);
+// 55P03, for a caller that cannot pass a busy row by.
+[[noreturn]] void raise_busy(const Table *table);
 
 } // namespace outbox

@@ -250,7 +250,7 @@ void
 withdraw_command(Run *run, const core::Uuid &id, const char *reason)
 {
 	begin_next_command(run->call);
-	cancel_message(run->call, id, {cstring_to_text(reason), true, saga_owner(run->call), Wait::for_row});
+	cancel_message(run->call, id, {cstring_to_text(reason), true, saga_owner(run->call)});
 }
 
 TimestampTz

@@ -18,7 +18,6 @@ struct Items {
 	ArrayArg ids;
 	int *attempt_nos; // 0 = it was not cancelled
 	int *errors;      // SQLSTATEs
-	Patience patience;
 };
 
 Items
@@ -26,7 +25,7 @@ cancel_list(ArrayArg ids)
 {
 	Size size = sizeof(int) * static_cast<Size>(Max(ids.count, 1));
 
-	return {ids, static_cast<int *>(palloc0(size)), static_cast<int *>(palloc0(size)), {}};
+	return {ids, static_cast<int *>(palloc0(size)), static_cast<int *>(palloc0(size))};
 }
 
 void
@@ -36,12 +35,6 @@ cancel_items(Call *call, Items *items, int first, int count, const Cancelling &h
 	{
 		int error = 0;
 
-		if (items->patience.is_over())
-		{
-			items->errors[i] = untried;
-			continue;
-		}
-		items->patience.begin_item();
 		items->attempt_nos[i] =
 			items->ids.is_null(i) ? 0 : cancel_message(call, to_uuid(items->ids.items[i]), how, &error);
 		if (items->ids.is_null(i))
@@ -61,7 +54,6 @@ cancel_part(Call *call, Items *items, int from, int n, const Cancelling &how)
 		[&](int i, ErrorData *error) {
 			items->attempt_nos[from + i] = 0;
 			items->errors[from + i] = error->sqlerrcode;
-			items->patience.note(error->sqlerrcode);
 		});
 }
 
@@ -85,7 +77,7 @@ OUTBOX_FUNCTION(outbox_cancel)
 	core::Uuid id = to_uuid(required_datum(fcinfo, 0, "outbox_id"));
 	text *reason = required_nonempty_text(fcinfo, 1, "reason");
 	bool force = required_bool(fcinfo, 2, "force");
-	const Cancelling how = {reason, force, current_user_name(), Wait::for_row};
+	const Cancelling how = {reason, force, current_user_name()};
 	int attempt_no;
 	Call call;
 
@@ -102,12 +94,13 @@ OUTBOX_FUNCTION(outbox_cancel_batch)
 	Items items = cancel_list(required_array(fcinfo, 0, "outbox_ids"));
 	text *reason = required_nonempty_text(fcinfo, 1, "reason");
 	bool force = required_bool(fcinfo, 2, "force");
-	const Cancelling how = {reason, force, current_user_name(), Wait::never};
+	const Cancelling how = {reason, force, current_user_name()};
 	Call call;
 
 	check_batch(items.ids.count, "the number of outbox_ids");
 	begin_results(fcinfo, 3);
 	begin_call(&call, "cancel_batch()");
+	call.wait = Wait::never;
 	cancel_part(&call, &items, 0, items.ids.count, how);
 	put_cancelled(fcinfo, &items);
 	end_call(&call);
@@ -116,22 +109,21 @@ OUTBOX_FUNCTION(outbox_cancel_batch)
 
 OUTBOX_FUNCTION(outbox_cancel_up_to)
 {
-	Items *items = static_cast<Items *>(palloc(sizeof(Items)));
-	int wanted;
+	Items items = cancel_list(required_array(fcinfo, 0, "outbox_ids"));
+	int wanted = required_int(fcinfo, 1, "wanted");
+	text *reason = required_nonempty_text(fcinfo, 2, "reason");
+	bool force = required_bool(fcinfo, 3, "force");
+	const Cancelling how = {reason, force, current_user_name()};
 	Call call;
-
-	*items = cancel_list(required_array(fcinfo, 0, "outbox_ids"));
-	items->patience.is_limited = true;
-	wanted = required_int(fcinfo, 1, "wanted");
-	const Cancelling how = {required_nonempty_text(fcinfo, 2, "reason"), required_bool(fcinfo, 3, "force"),
-							current_user_name(), Wait::never};
 
 	begin_results(fcinfo, 2);
 	begin_call(&call, "cancel_many()");
-	items->ids.count = try_until_done(
-		items->ids.count, wanted, &items->patience, [&](int first, int n) { cancel_part(&call, items, first, n, how); },
-		[&](int i) { return items->errors[i] == 0; });
-	put_tried(fcinfo, items->ids, items->errors);
+	call.wait = Wait::never;
+	items.ids.count = try_until_done(
+		items.ids.count, wanted, progress_of_query(fcinfo),
+		[&](int first, int n) { cancel_part(&call, &items, first, n, how); },
+		[&](int i) { return items.errors[i] == 0; });
+	put_tried(fcinfo, items.ids, items.errors);
 	end_call(&call);
 	return static_cast<Datum>(0);
 }

@@ -1,7 +1,12 @@
-// Doing up to so many of the messages of a list, which cancel_many and replay_many have chosen.
+// Doing up to so many of a list of messages, which cancel_many and replay_many hand over page by page, in one query.
 //
-// Guarantees: those that cannot be done are passed by, and others take their places, so those behind them go on. In all
-// a call waits at most a second for locks of others. What it has not come to by then is left untried.
+// Guarantees: a message that cannot be done is passed by, and the next one takes its place. As long as nothing is done
+// a call looks on to the end of the list, so if any message can be done, one is: a call that is repeated comes to each,
+// however many always fail. Nothing that another transaction holds is waited for (Call::wait).
+//
+// Shape: what was done keeps producers of its keys waiting for the commit. So once something is done, a call ends when
+// as many have failed as a page has; what fails before that keeps no producer waiting.
+// Memory is that of a page.
 #pragma once
 
 #include "rows/batch.h"
@@ -9,21 +14,39 @@
 
 namespace outbox {
 
-struct Patience {
-	bool is_limited;
-	TimestampTz began; // the present item
-	int64 waited_us;   // in vain
+constexpr int most_failures = 10000; // after something was done
 
-	bool is_over() const { return is_limited && waited_us >= USECS_PER_SEC; }
-	void begin_item() { began = GetCurrentTimestamp(); }
-	void note(int sqlstate)
-	{
-		if (sqlstate == ERRCODE_LOCK_NOT_AVAILABLE)
-			waited_us += Max(GetCurrentTimestamp() - began, 0);
-	}
+// Of all pages of a query.
+struct Progress {
+	MemoryContext context;
+	int64 done;
+	int failures;         // since something was done
+	Bitmapset *passed_by; // keys, by their numbers
 };
 
-constexpr int untried = -1; // in the place of an SQLSTATE
+inline Progress *
+progress_of_query(FunctionCallInfo fcinfo)
+{
+	FmgrInfo *place = fcinfo->flinfo;
+	Progress *progress = static_cast<Progress *>(place->fn_extra);
+
+	if (progress == nullptr)
+	{
+		progress = static_cast<Progress *>(MemoryContextAllocZero(place->fn_mcxt, sizeof(Progress)));
+		progress->context = place->fn_mcxt;
+		place->fn_extra = progress;
+	}
+	return progress;
+}
+
+inline void
+pass_by(Progress *progress, int key)
+{
+	MemoryContext previous = MemoryContextSwitchTo(progress->context);
+
+	progress->passed_by = bms_add_member(progress->passed_by, key);
+	MemoryContextSwitchTo(previous);
+}
 
 // Of each that was tried its id, and its SQLSTATE.
 inline void
@@ -34,8 +57,6 @@ put_tried(FunctionCallInfo fcinfo, const ArrayArg &ids, const int *errors)
 		bool nulls[2] = {ids.is_null(i), false};
 		Datum values[2] = {nulls[0] ? 0 : ids.items[i], 0};
 
-		if (errors[i] == untried)
-			continue;
 		values[1] = error_datum(errors[i], &nulls[1]);
 		put_result(fcinfo, values, nulls);
 	}
@@ -45,17 +66,20 @@ put_tried(FunctionCallInfo fcinfo, const ArrayArg &ids, const int *errors)
 // Returns how many were tried.
 template <typename Try, typename Done>
 int
-try_until_done(int count, int wanted, const Patience *patience, const Try &try_some, const Done &is_done)
+try_until_done(int count, int wanted, Progress *progress, const Try &try_some, const Done &is_done)
 {
 	int tried = 0;
 
-	while (wanted > 0 && tried < count && !patience->is_over())
+	while (progress->done < wanted && progress->failures < most_failures && tried < count)
 	{
-		int n = Min(wanted, count - tried);
+		int n = static_cast<int>(Min(wanted - progress->done, count - tried));
 
 		try_some(tried, n);
 		for (int i = tried; i < tried + n; i++)
-			wanted -= is_done(i);
+		{
+			progress->done += is_done(i);
+			progress->failures += progress->done > 0 && !is_done(i);
+		}
 		tried += n;
 	}
 	return tried;

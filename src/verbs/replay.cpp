@@ -1,8 +1,8 @@
 // replay, replay_batch, replay_up_to: dead letters become new messages, each at most once.
 //
-// Guarantees: those of message/replaying.h. In the last two a fault of one message stops that message alone.
-// replay_up_to: also those of many.h. It waits for no other replay of the message, and passes a key by as soon as it
-// could not have one message of it, so it keeps the key's order and waits for it once.
+// Guarantees: those of message/replaying.h. In the last two a fault of one message stops that message alone, and they
+// wait for nothing that another transaction holds. replay_up_to: also those of many.h. It tries a key once: as soon as
+// another transaction has something of it, the rest of the key is passed by, so the key's order is kept.
 
 #include "message/replaying.h"
 #include "rows/batch.h"
@@ -18,10 +18,8 @@ struct Items {
 	core::Uuid *replay_ids; // where there is no error
 	int *errors;            // SQLSTATEs
 	const TimestampTz *due; // nullptr = at once
-	Wait wait;
-	ArrayArg keys;   // numbers that stand for their keys, from 1 on; 0 and NULL = none
-	bool *passed_by; // by these numbers; nullptr = no keys are
-	Patience patience;
+	ArrayArg keys;          // for replay_up_to: numbers that stand for their keys; NULL, and below 1 = none
+	Progress *progress;     // the same; else nullptr
 };
 
 Items *
@@ -33,32 +31,28 @@ replay_list(ArrayArg ids)
 	items->ids = ids;
 	items->replay_ids = static_cast<core::Uuid *>(palloc0(sizeof(core::Uuid) * count));
 	items->errors = static_cast<int *>(palloc0(sizeof(int) * count));
-	items->wait = Wait::for_row;
 	return items;
 }
 
-// Whether the key of the item is passed by; false where it has none.
-bool *
-passes_by(const Items *items, int i)
+// 0 = none.
+int
+number_of_key(const Items *items, int i)
 {
-	int key = items->passed_by == nullptr || items->keys.is_null(i) ? 0 : DatumGetInt32(items->keys.items[i]);
+	int key = items->progress == nullptr || items->keys.is_null(i) ? 0 : DatumGetInt32(items->keys.items[i]);
 
-	return key > 0 && key <= items->ids.count ? &items->passed_by[key] : nullptr;
+	return Max(key, 0);
 }
 
 int
 replay_item(Call *call, Items *items, int i)
 {
-	const bool *passed_by = passes_by(items, i);
+	int key = number_of_key(items, i);
 
-	if (items->patience.is_over())
-		return untried;
 	if (items->ids.is_null(i))
 		return ERRCODE_NULL_VALUE_NOT_ALLOWED;
-	if (passed_by != nullptr && *passed_by)
+	if (key > 0 && bms_is_member(key, items->progress->passed_by))
 		return ERRCODE_LOCK_NOT_AVAILABLE;
-	items->patience.begin_item();
-	items->replay_ids[i] = replay_message(call, to_uuid(items->ids.items[i]), items->due, items->wait);
+	items->replay_ids[i] = replay_message(call, to_uuid(items->ids.items[i]), items->due);
 	return 0;
 }
 
@@ -76,12 +70,11 @@ replay_items(Call *call, Items *items, int first, int count)
 void
 replay_failed(Items *items, int i, int sqlstate)
 {
-	bool *passed_by = passes_by(items, i);
+	int key = number_of_key(items, i);
 
 	items->errors[i] = sqlstate;
-	items->patience.note(sqlstate);
-	if (passed_by != nullptr && sqlstate == ERRCODE_LOCK_NOT_AVAILABLE)
-		*passed_by = true;
+	if (key > 0 && sqlstate == ERRCODE_LOCK_NOT_AVAILABLE)
+		pass_by(items->progress, key);
 }
 
 void
@@ -115,7 +108,7 @@ OUTBOX_FUNCTION(outbox_replay)
 	Call call;
 
 	begin_call(&call, "replay()");
-	replay_id = replay_message(&call, id, PG_ARGISNULL(1) ? nullptr : &due, Wait::for_row);
+	replay_id = replay_message(&call, id, PG_ARGISNULL(1) ? nullptr : &due);
 	end_call(&call);
 	PG_RETURN_DATUM(from_uuid(replay_id));
 }
@@ -130,6 +123,7 @@ OUTBOX_FUNCTION(outbox_replay_batch)
 	items->due = PG_ARGISNULL(1) ? nullptr : &due;
 	begin_results(fcinfo, 3);
 	begin_call(&call, "replay_batch()");
+	call.wait = Wait::never;
 	replay_part(&call, items, 0, items->ids.count);
 	put_replayed(fcinfo, items);
 	end_call(&call);
@@ -144,13 +138,12 @@ OUTBOX_FUNCTION(outbox_replay_up_to)
 
 	items->keys = required_array(fcinfo, 1, "keys");
 	check_same_length(items->keys, items->ids.count, "keys", "outbox_ids");
-	items->passed_by = static_cast<bool *>(palloc0(static_cast<Size>(items->ids.count) + 1));
-	items->patience.is_limited = true;
-	items->wait = Wait::never;
+	items->progress = progress_of_query(fcinfo);
 	begin_results(fcinfo, 2);
 	begin_call(&call, "replay_many()");
+	call.wait = Wait::never;
 	items->ids.count = try_until_done(
-		items->ids.count, wanted, &items->patience, [&](int first, int n) { replay_part(&call, items, first, n); },
+		items->ids.count, wanted, items->progress, [&](int first, int n) { replay_part(&call, items, first, n); },
 		[&](int i) { return items->errors[i] == 0; });
 	put_tried(fcinfo, items->ids, items->errors);
 	end_call(&call);
