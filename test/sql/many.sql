@@ -121,6 +121,15 @@ SELECT recorded FROM outbox.complete(t.id('f7'), t.token('f7'), 'w', 'FAILED', e
 SELECT event, done FROM outbox.replay_many('f', dry_run => false);
 SELECT event, done FROM outbox.replay_many('f', error_code => 'CANCELLED', dry_run => false);
 SELECT event_type, sequence_id FROM outbox.claim('w', 10, queues => '{f}');
+-- A dead head that was acknowledged: it stays dead, and its key blocked, until the key is decided about as well.
+SELECT created FROM unnest('{g1,g2}'::text[]) e, outbox.enqueue(e, '1', 'f', partition_key => 'g');
+SELECT count(*) FROM outbox.claim('w', 1, queues => '{f}') c, outbox.complete(c.outbox_id, c.lease_token, 'w', 'FAILED', error_code => 'E');
+SELECT outbox.acknowledge_dead(t.id('g1'), 'never mind');
+SELECT event, matching, done, skipped, remaining FROM outbox.replay_many('f', error_code => 'E', dry_run => false);
+SELECT partition_key, outbox_id = t.id('g1') AS g1 FROM outbox.blocked_keys;
+SELECT event_type FROM outbox.claim('w', 10, queues => '{f}');
+SELECT outbox.unblock('f', 'g') = t.id('g1') AS g1;
+SELECT event_type FROM outbox.claim('w', 10, queues => '{f}');
 SELECT sum(done) FROM outbox.purge('f', 'f', force => true);
 SELECT * FROM outbox.blocked_keys;
 SELECT created FROM outbox.enqueue('f last', '1', 'f', partition_key => 'k');
