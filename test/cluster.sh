@@ -224,7 +224,7 @@ cluster_schemas() {
 	export OUTBOX_SCHEMAS
 }
 
-# From the npm registry, by npm, where there is one: graphile-worker and pg-boss, for the tests of examples/migrate. npm takes nothing but what
+# From the npm registry, by npm, where there is one: several versions of graphile-worker and pg-boss, for the tests of examples/migrate. npm takes nothing but what
 # has the hash that test/migrate/package-lock.json says.
 cluster_old_queues() {
 	local source=$OUTBOX_ROOT/test/migrate folder new

@@ -1,4 +1,4 @@
--- Moves the pending rows of another queue into outbox. Read by the script of each origin, which says what a row is.
+-- Moves the pending rows of another queue into outbox. The script of each origin reads this first, and then says what a row is.
 --
 -- Guarantees:
 -- - A row is deleted there and enqueued here in one transaction, and its idempotency key is made of its identity there. So a
@@ -6,12 +6,25 @@
 -- - Old workers may run meanwhile. A row that one of them holds, by a row lock or by a lease, is not touched.
 -- - Producers may run meanwhile, old and new ones. A transaction moves one batch.
 --
--- Shape: the script of the origin makes, in the schema migration,
+-- Shape: the script of the origin fills, in the schema migration,
 --	migration.origin	one row: the old table, its key column, and which of its rows to redirect
+-- and makes
 --	migration.pending	a view: a row for each pending row of the old table, with the arguments of outbox.enqueue, and with id, place (the
 --						order in which old workers take rows) and movable (no worker holds it). A DELETE from it deletes the row
 -- Everything but the trigger runs with the rights of the caller. To move a second queue at the same time, replace `migration` by
 -- another name in both files.
+
+CREATE TABLE migration.origin (old_table regclass NOT NULL, id_column text NOT NULL, condition text);
+
+-- Ends the script of an origin that is not as it has to be; nothing is left of it.
+CREATE FUNCTION migration.expect(holds boolean, reason text, hint text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	IF holds IS NOT TRUE THEN
+		RAISE EXCEPTION '%', reason USING ERRCODE = 'feature_not_supported', HINT = hint;
+	END IF;
+	RETURN true;
+END $$;
+COMMENT ON FUNCTION migration.expect(boolean, text, text) IS 'Raises an error unless the first argument is true';
 
 -- Moves those of these rows that no old worker holds; in order: up to the first that one holds. The caller has locked them, or has
 -- just inserted them: what is read here is what is deleted.

@@ -16,6 +16,7 @@
 --
 -- Rights of the role that runs it: it owns the old table, and a schema `migration`; CREATE on the old table's schema; outbox_ingest.
 \set ON_ERROR_STOP on
+BEGIN;
 
 CREATE TABLE migration.origin (old_table regclass, queue text, redirected_at pg_lsn);
 INSERT INTO migration.origin VALUES (:'table', :'queue');
@@ -49,8 +50,9 @@ BEGIN
 	EXECUTE format('ALTER TABLE %s RENAME TO %I', stand_in, left(old.relname, 50) || '_before');
 	EXECUTE format('CREATE UNLOGGED TABLE %s (LIKE %s INCLUDING ALL)', stand_in, origin.old_table);
 	FOR command IN
-		SELECT format('GRANT %s ON %s TO %s', privilege_type, stand_in, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END)
-		FROM aclexplode(old.relacl)
+		SELECT format('GRANT %s%s ON %s TO %s', privilege_type, columns, stand_in, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END)
+		FROM (SELECT '' AS columns, old.relacl AS acl
+			UNION ALL SELECT format(' (%I)', attname), attacl FROM pg_attribute WHERE attrelid = origin.old_table) granted, aclexplode(acl)
 	LOOP
 		EXECUTE command;
 	END LOOP;
@@ -67,3 +69,4 @@ END;
 COMMENT ON FUNCTION migration.delivered(name) IS 'Whether the slot has passed the redirection';
 
 REVOKE ALL ON ALL ROUTINES IN SCHEMA migration FROM PUBLIC;
+COMMIT;

@@ -9,8 +9,13 @@
 -- A message is held from when a consumer has read it until its visibility timeout is over: it has a read_ct above 0 and a vt that is to
 -- come. One with a vt to come that was never read was sent with a delay.
 \set ON_ERROR_STOP on
+BEGIN;
+\ir common.sql
 
-CREATE TABLE migration.origin (old_table regclass, id_column text, condition text);
+SELECT migration.expect(count(*) = 4, format('%s is not the table of a queue of pgmq 1.5 or later', :'table'),
+	'The variable table is the table of the queue, such as pgmq.q_mail. If pgmq is older, update it first.')
+FROM pg_attribute WHERE attrelid = to_regclass(:'table') AND attname IN ('msg_id', 'read_ct', 'vt', 'headers') \gset
+
 INSERT INTO migration.origin VALUES (:'table', 'msg_id', NULL);
 
 CREATE VIEW migration.pending AS
@@ -31,5 +36,4 @@ SELECT msg_id AS id,
 	vt AS deliver_at,
 	NULL::int AS max_attempts					-- pgmq has none: the queue's
 FROM :table;
-
-\ir common.sql
+COMMIT;

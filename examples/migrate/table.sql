@@ -16,8 +16,9 @@
 --		processed_at timestamptz,							-- delivered
 --		failed_at timestamptz);								-- given up
 \set ON_ERROR_STOP on
+BEGIN;
+\ir common.sql
 
-CREATE TABLE migration.origin (old_table regclass, id_column text, condition text);
 INSERT INTO migration.origin VALUES (:'table', 'id', NULL);
 
 CREATE VIEW migration.pending AS
@@ -40,5 +41,4 @@ SELECT id,
 	greatest(10 - attempts, 1) AS max_attempts	-- old workers give up after 10
 FROM :table
 WHERE processed_at IS NULL AND failed_at IS NULL;
-
-\ir common.sql
+COMMIT;

@@ -1,19 +1,19 @@
 // An old worker: graphile-worker itself. Its task fails now and then, or leaves the effect of its unit.
 //
-//	node graphile_worker.js CONNECTION-STRING SEED FAILURES
+//	node graphile_worker.js CONNECTION-STRING VERSION SEED FAILURES
 //
-// FAILURES: one task in so many fails, 0: none. SIGTERM ends it when it has finished what it holds.
-const { run } = require('graphile-worker');
-
-const [connectionString, seed, failures] = process.argv.slice(2);
+// VERSION: one of those in package.json, such as 0.18. FAILURES: one task in so many fails, 0: none. SIGTERM ends it when it has finished
+// what it holds.
+const [connectionString, version, seed, failures] = process.argv.slice(2);
 let state = Number(seed) % 2147483647 || 1;
 const random = n => (state = state * 48271 % 2147483647) % n;
 
 (async () => {
-  const { Logger } = require('graphile-worker');
+  const { run, Logger } = await import(require.resolve(`graphile-worker-${version}`));
   const runner = await run({
     connectionString,
     concurrency: 3,
+    preset: { worker: { completeJobBatchDelay: 0, failJobBatchDelay: 0 } }, // see docs/migrating.md
     pollInterval: 100,
     logger: new Logger(() => () => {}),
     taskList: {

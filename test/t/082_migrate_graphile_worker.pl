@@ -1,4 +1,4 @@
-# examples/migrate/graphile_worker.sql: from graphile-worker, with graphile-worker itself as the old workers.
+# examples/migrate/graphile_worker.sql: from graphile-worker, with graphile-worker itself as the old workers, in two of its versions.
 #
 # Proves: as 080, with workers that lock a job, work, and delete it. Times, attempts, priorities and keys are carried; jobs that are locked, or
 # have used up their attempts, stay. With in_order, once the old worker has stopped, each named queue keeps its order.
@@ -12,14 +12,16 @@ use Test::More;
 plan skip_all => $ENV{OUTBOX_OLD_QUEUES_MISSING} // 'graphile-worker is not installed' unless $ENV{OUTBOX_OLD_QUEUES};
 
 my $seed = seed();
+my @versions = ('0.16', '0.17', '0.18');
+my ($side_by_side, $in_order) = @versions[ $seed % 3, ($seed + 1) % 3 ];
 
 # The schema, as graphile-worker makes it; producers that call its function.
 sub make_origin
 {
-	my ($node) = @_;
+	my ($node, $version) = @_;
 
 	$node->safe_psql('postgres', 'CREATE ROLE owner LOGIN IN ROLE outbox_ingest; GRANT CREATE ON DATABASE postgres TO owner');
-	my $worker = start_node($node, 'owner', 'graphile_worker', $seed, 0);
+	my $worker = start_node($node, 'owner', 'graphile_worker', $version, $seed, 0);
 
 	$node->poll_query_until('postgres', q{SELECT to_regclass('graphile_worker._private_jobs') IS NOT NULL AND to_regprocedure('graphile_worker.force_unlock_workers(text[])') IS NOT NULL}) or die;
 	stop_node($worker);
@@ -36,7 +38,7 @@ sub make_origin
 
 my $node = new_node('side_by_side', preload => 1, conf => 'synchronous_commit = off');
 make_units($node);
-make_origin($node);
+make_origin($node, $side_by_side);
 $node->safe_psql('postgres', q{
 	SELECT graphile_worker.add_job('later', '[1]', run_at => now() + interval '1 hour', max_attempts => 5, priority => -3, job_key => 'k');
 	SELECT graphile_worker.add_job('dead', max_attempts => 1);
@@ -63,7 +65,7 @@ $node->safe_psql('postgres', q{SELECT outbox.cancel(outbox_id, 'end of this part
 # ---------------------------------------------------------------- everything runs
 
 $node->safe_psql('postgres', q{SELECT count(graphile_worker.add_job('work', json_build_object('unit', make_unit('backlog')))) FROM generate_series(1, 800)});
-my @old = map { start_node($node, 'owner', 'graphile_worker', $seed + $_, 10) } 1, 2;
+my @old = map { start_node($node, 'owner', 'graphile_worker', $side_by_side, $seed + $_, 10) } 1, 2;
 my $load = start_load($node, $seed, produce_old => [ 2, 100, 'producer' ], work_new => [ 2, 100 ], produce_new => [ 2, 50 ]);
 $node->poll_query_until('postgres', q{SELECT count(*) > 20 FROM effects WHERE side = 'old'}) or die;
 move_and_kill($node, role => 'owner');
@@ -84,10 +86,10 @@ $node->stop;
 
 $node = new_node('in_order', preload => 1, conf => 'synchronous_commit = off');
 make_units($node, in_order => 1);
-make_origin($node);
+make_origin($node, $in_order);
 $node->safe_psql('postgres', 'DO $$ BEGIN FOR n IN 1 .. 500 LOOP PERFORM produce_old(\'backlog \' || n % 20); COMMIT; END LOOP; END $$');
 install($node, 'graphile_worker', queue => 'work', role => 'owner');
-my $old = start_node($node, 'owner', 'graphile_worker', $seed, 0);
+my $old = start_node($node, 'owner', 'graphile_worker', $in_order, $seed, 0);
 $load = start_load($node, $seed, produce_old => [ 2, 100, 'producer' ], work_new => [ 2, 100 ]);
 $node->poll_query_until('postgres', q{SELECT count(*) > 50 FROM effects WHERE side = 'old'}) or die;
 stop_node($old);
@@ -99,6 +101,10 @@ stop_load([ grep { $_->{name} =~ /^produce/ } @$load ], 'producers');
 drain($node, role => 'owner');
 stop_load([ grep { $_->{name} =~ /^work/ } @$load ], 'workers');
 all_done_once($node, in_order => 1);
+
+# What the script does not know it refuses.
+$node->safe_psql('postgres', 'DROP SCHEMA migration CASCADE; CREATE SCHEMA migration AUTHORIZATION owner; INSERT INTO graphile_worker.migrations (id) VALUES (21)');
+like(run_script($node, 'graphile_worker', queue => 'work', role => 'owner'), qr/has the migration 21 of graphile-worker.*HINT:  .*0\.16 to/s, 'a later graphile-worker is refused');
 $node->stop;
 
 done_testing();

@@ -11,7 +11,7 @@ use OutboxTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(make_units script install call start_load stop_load move_and_kill redirect drain all_done_once
+our @EXPORT = qw(make_units script install run_script call start_load stop_load move_and_kill redirect drain all_done_once
 	start_node stop_node);
 
 # However the test ends, these end with it.
@@ -75,12 +75,20 @@ sub script
 sub install
 {
 	my ($node, $origin, %variables) = @_;
+
+	is(run_script($node, $origin, %variables), '', "$origin.sql runs without a word");
+	return;
+}
+
+# What the script of an origin says.
+sub run_script
+{
+	my ($node, $origin, %variables) = @_;
 	my ($out, $err);
 
 	IPC::Run::run([ 'psql', '-Xq', (map { ('-v', "$_=$variables{$_}") } sort keys %variables), '-f', "examples/migrate/$origin.sql",
 			'-d', $node->connstr('postgres') . ' user=' . ($variables{role} // 'migrator') ], '<', \undef, '>', \$out, '2>', \$err);
-	is("$out$err", '', "$origin.sql runs without a word");
-	return;
+	return "$out$err";
 }
 
 # start_load(node, script => [clients, transactions a second], ...), which goes on until it is stopped.
@@ -151,7 +159,8 @@ sub call
 }
 
 # Moves, and is killed in the middle of a batch: its backend, then its client by SIGKILL, whose backend goes on. Then it is called again, to the end.
-# What it waits for in the middle is a message under the key of a row that it has deleted already.
+# What it waits for in the middle is a message under the key of a row that it has deleted already: all rows of the second half have one,
+# because old workers may take some of them first.
 sub move_and_kill
 {
 	my ($node, %options) = @_;
@@ -164,7 +173,7 @@ sub move_and_kill
 		my $keeper = session($node);
 		$keeper->query_safe(q{
 			BEGIN;
-			SELECT FROM (SELECT * FROM migration.pending WHERE movable ORDER BY place, id OFFSET (SELECT count(*) / 2 FROM migration.pending) LIMIT 1) p,
+			SELECT FROM (SELECT * FROM migration.pending WHERE movable ORDER BY place, id OFFSET (SELECT count(*) / 2 FROM migration.pending)) p,
 				outbox.enqueue('keep', '1', p.queue, aggregate_id => p.aggregate_id, idempotency_key => p.idempotency_key)});
 		my $move = IPC::Run::start([ 'psql', '-Xq', '-d', $connstr, '-c', "CALL migration.move($arguments)" ], '<', \undef, '>', \my $out, '2>', \my $err);
 
