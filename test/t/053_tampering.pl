@@ -140,7 +140,6 @@ my %kinds = (
 	},
 	'a column of a seal' => sub {
 		my $seal = 1 + int rand $windows;
-		# Which key signed is not hashed.
 		my ($column, $type, $nullable) = @{ pick(grep { $_->[0] ne 'seal_no' } @{ $columns{'outbox.seals'} }) };
 
 		return ("UPDATE outbox.seals SET $column = other($column\::text, '$type', '$nullable', ${\ rand})::$type WHERE seal_no = $seal", ["$seal: "], qr//);
