@@ -55,7 +55,7 @@ sub run
 
 	$runbook->run($page, %options);
 	$_->quit foreach values %sessions;
-	return $runbook->end;
+	return;
 }
 
 my %page;

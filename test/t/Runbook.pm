@@ -2,7 +2,6 @@
 #
 #   my $runbook = Runbook->new(folder => PATH, sessions => { '' => SESSION, superuser => SESSION, ... }, env => { NAME => VALUE });
 #   $runbook->run($page, before => { 'Heading' => sub { ... } }, after => { ... }, rewrite => { 'Heading' => sub { ... } });
-#   $runbook->end                      ends what shell commands have left in the background
 #   Runbook::pages(with_relay => BOOL)  the names of the pages that call the relay, or of the others, without suffix
 #
 # A block of `sql` goes to the psql session of the role that its first line names (`-- superuser`), or that has no name; a block of
@@ -11,7 +10,8 @@
 # under a heading; 'Heading#2' is its second block. `rewrite` changes the text of its blocks, in $_, where a state cannot be as old as the page says.
 #
 # Guarantees: a command that fails, output that differs, and a name of a heading that the page lacks, fail the test. So does a
-# \gset that would keep the id of another block where no row comes, or several.
+# \gset that would keep the id of another block where no row comes, or several. What shell commands have left in the background ends
+# with the object.
 package Runbook;
 
 use strict;
@@ -178,12 +178,11 @@ sub run
 	return;
 }
 
-sub end
+sub DESTROY
 {
 	my ($self) = @_;
 
 	kill 'TERM', -$_ foreach @{ $self->{groups} };
-	$self->{groups} = [];
 	return;
 }
 

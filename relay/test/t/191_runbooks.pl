@@ -76,7 +76,6 @@ sub run
 		RELAY_URL => "http://127.0.0.1:$port", %{ delete $options{env} // {} } });
 
 	$runbook->run($page, %options);
-	$runbook->end;
 	$_->quit foreach values %sessions;
 	return;
 }
