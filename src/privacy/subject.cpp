@@ -243,11 +243,9 @@ name_of_hash_key(Call *call)
 {
 	static const unsigned char purpose[] = "outbox hash key id";
 	unsigned char mac[mac_bytes];
-	char hex[key_id_size + 1];
 
 	keyed_hash(hash_key(call, IfNone::refuse), {purpose, sizeof(purpose) - 1}, mac);
-	to_hex(mac, key_id_size / 2, hex);
-	return cstring_to_text(hex);
+	return cstring_to_text(hex_of(mac, key_id_size / 2));
 }
 
 Datum

@@ -183,8 +183,9 @@ append_columns(Proving *proving, const SealedRow *row, const SealedValue *values
 		if (values[i].data == nullptr)
 			appendStringInfoString(json, "null]");
 		else
-			appendStringInfo(json, "\"%s\"]",
-							 hex_of(static_cast<const unsigned char *>(values[i].data), values[i].size));
+			appendStringInfo(
+				json, "\"%s\"]",
+				hex_of(static_cast<const unsigned char *>(values[i].data), static_cast<Size>(values[i].size)));
 	}
 	appendStringInfoChar(json, ']');
 }

@@ -187,15 +187,6 @@ read_seal(HeapTuple tuple, TupleDesc desc, Seal *seal)
 		take_key_id(seal, DatumGetTextPP(values[11]));
 }
 
-const char *
-hex_of(const unsigned char *bytes, int size)
-{
-	char *hex = static_cast<char *>(palloc(2 * static_cast<Size>(size) + 1));
-
-	to_hex(bytes, static_cast<Size>(size), hex);
-	return hex;
-}
-
 void
 seal_values(const Seal *seal, Datum *values, bool *nulls)
 {

@@ -65,6 +65,4 @@ bool find_seal(int64 seal_no, Seal *seal);
 // The seal whose window has that time.
 bool seal_of_time(TimestampTz at, Seal *seal);
 
-const char *hex_of(const unsigned char *bytes, int size);
-
 } // namespace outbox

@@ -73,6 +73,15 @@ to_hex(const unsigned char *bytes, Size size, char *hex)
 	hex[2 * size] = '\0';
 }
 
+inline const char *
+hex_of(const unsigned char *bytes, Size size)
+{
+	char *hex = static_cast<char *>(palloc(2 * size + 1));
+
+	to_hex(bytes, size, hex);
+	return hex;
+}
+
 inline int
 compare(const core::Uuid &a, const core::Uuid &b)
 {

@@ -2,9 +2,9 @@
 //
 // Guarantees: before anything is destroyed, the master key at hand has opened the key of hashes: with another one there
 // is an error. A certificate from outside is applied only if this database, or one that it was restored from, wrote it:
-// its mac is made with the key of hashes, so no list destroys a key without the master key. The
-// erasure waits for transactions that encrypt for the subject, so that the certificate counts what they wrote. It is in
-// effect for every session with the commit, in every isolation level.
+// its mac is made with the key of hashes, so no list destroys a key without the master key. The erasure waits for
+// transactions that encrypt for the subject, so that the certificate counts what they wrote. It is in effect for every
+// session with the commit, in every isolation level.
 
 #include "message/audit_event.h"
 #include "privacy/erasure.h"
@@ -159,14 +159,10 @@ certificate_of(Jsonb *json)
 	return certificate;
 }
 
-} // namespace
-
-namespace {
-
 constexpr char mac_key[] = "mac";
 
-// Of all of it but the mac itself, as text, which jsonb always writes alike.
-bytea *
+// Of all of it but the mac itself, as text, which jsonb always writes alike. In hex.
+const char *
 mac_of(Call *call, Jsonb *certificate)
 {
 	unsigned char mac[mac_bytes];
@@ -175,13 +171,7 @@ mac_of(Call *call, Jsonb *certificate)
 	const char *chars = JsonbToCString(nullptr, &rest->root, static_cast<int>(VARSIZE(rest)));
 
 	mac_of_erasure(call, cstring_to_text(chars), mac);
-	return DatumGetByteaP(bytea_datum(mac, sizeof(mac)));
-}
-
-text *
-hex_text(bytea *bytes)
-{
-	return DatumGetTextPP(DirectFunctionCall2(binary_encode, PointerGetDatum(bytes), CStringGetTextDatum("hex")));
+	return hex_of(mac, sizeof(mac));
 }
 
 void
@@ -189,8 +179,17 @@ check_mac(Call *call, Jsonb *json)
 {
 	const text *mac = field_text(json, mac_key);
 
-	if (mac == nullptr || !equal(mac, hex_text(mac_of(call, json))))
+	if (mac == nullptr || strcmp(text_to_cstring(mac), mac_of(call, json)) != 0)
 		refuse_certificate(json, "Its mac is not that of its contents: it was changed, or made up.");
+}
+
+Jsonb *
+with_field(Jsonb *certificate, JsonField field)
+{
+	JsonObject object = begin_object();
+
+	put_fields_of(&object, certificate, &field, 1);
+	return end_object(&object);
 }
 
 } // namespace
@@ -199,21 +198,13 @@ check_mac(Call *call, Jsonb *json)
 OUTBOX_FUNCTION(outbox_certified_erasure)
 {
 	Jsonb *certificate = DatumGetJsonbP(required_datum(fcinfo, 0, "certificate"));
-	JsonField fields[2];
-	JsonObject object;
 	Call call;
 
-	if (!JB_ROOT_IS_OBJECT(certificate))
+	if (!is_json_object(certificate))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("certificate must be a JSON object")));
 	begin_reading(&call);
-	fields[0] = json_field("hash_key", name_of_hash_key(&call));
-	object = begin_object();
-	put_fields_of(&object, certificate, fields, 1);
-	certificate = end_object(&object);
-	fields[1] = json_field(mac_key, hex_text(mac_of(&call, certificate)));
-	object = begin_object();
-	put_fields_of(&object, certificate, &fields[1], 1);
-	certificate = end_object(&object);
+	certificate = with_field(certificate, json_field("hash_key", name_of_hash_key(&call)));
+	certificate = with_field(certificate, json_field(mac_key, mac_of(&call, certificate)));
 	wipe_places();
 	end_reading(&call);
 	PG_RETURN_JSONB_P(certificate);
