@@ -8,6 +8,12 @@ namespace {
 
 constexpr char unconverted = '\xff';
 
+bool
+stays_as_it_is(int encoding)
+{
+	return encoding == PG_UTF8 || encoding == PG_SQL_ASCII || encoding == PG_MULE_INTERNAL;
+}
+
 // Zero-terminated; nullptr: a character has no other form.
 char *
 converted(const char *bytes, int size, int from, int to)
@@ -53,7 +59,7 @@ to_utf8(const char *bytes, int size)
 	int encoding = GetDatabaseEncoding();
 	const char *result;
 
-	if (encoding == PG_UTF8 || encoding == PG_SQL_ASCII || encoding == PG_MULE_INTERNAL)
+	if (stays_as_it_is(encoding))
 		return {bytes, size};
 	result = converted(bytes, size, encoding, PG_UTF8);
 	return result != nullptr ? Utf8{result, static_cast<int>(strlen(result))} : marked(bytes, size);
@@ -66,7 +72,7 @@ from_utf8(const char *bytes, int size)
 
 	if (size > 0 && bytes[0] == unconverted)
 		return terminated(bytes + 1, size - 1);
-	if (encoding == PG_UTF8 || encoding == PG_SQL_ASCII || encoding == PG_MULE_INTERNAL)
+	if (stays_as_it_is(encoding))
 		return terminated(bytes, size);
 	return converted(bytes, size, PG_UTF8, encoding);
 }

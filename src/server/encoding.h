@@ -1,8 +1,8 @@
 // Text in UTF-8, whatever the encoding of the database is: for what is hashed or encrypted, and outlives a dump.
 //
 // Guarantee: every text has a form, and no two of one database have the same. What cannot be converted, because some
-// character has no UTF-8 form, is the byte ff, with which no UTF-8 begins, and the bytes as they are. In databases
-// without an encoding (SQL_ASCII) the bytes are as they are.
+// character has no UTF-8 form, is the byte ff, with which no UTF-8 begins, and the bytes as they are. In databases in
+// SQL_ASCII or MULE_INTERNAL, from which no conversion to UTF-8 exists, the bytes stay as they are.
 #pragma once
 
 #include "server/pg.h"

@@ -1,8 +1,8 @@
 // row_holders: which open transactions have the pending row of a message in use, for explain and for operators.
 //
 // Guarantees: it reads the row's header and locks nothing but a page for a moment, so it works on a standby and in a
-// read-only transaction. It names the transaction itself, also where a savepoint of it locked the row, and each of
-// several that did. Of the numbers of such groups, which may equal those of transactions, it blames none.
+// read-only transaction. It names the top transaction, also where a savepoint locked the row, and each of several that
+// share the lock: their MultiXactId is never taken for a transaction's id.
 
 #include "rows/call.h"
 #include "rows/peek.h"
