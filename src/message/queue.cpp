@@ -254,6 +254,7 @@ queue_names_argument(FunctionCallInfo fcinfo, int arg, const char *default_name)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("queues must not be empty"),
 						default_name != nullptr ? errhint("Pass NULL for queue \"%s\".", default_name)
 												: errhint("Pass NULL for all queues.")));
+	check_no_nulls(names, "queues");
 	for (int i = 0; i < names.count; i++)
 	{
 		text *name;
@@ -261,8 +262,6 @@ queue_names_argument(FunctionCallInfo fcinfo, int arg, const char *default_name)
 		ListCell *cell;
 
 		CHECK_FOR_INTERRUPTS();
-		if (names.nulls[i])
-			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("queues must not contain null")));
 		name = DatumGetTextPCopy(names.items[i]);
 		foreach (cell, result)
 			repeated |= equal(static_cast<const text *>(lfirst(cell)), name);

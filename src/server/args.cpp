@@ -296,6 +296,14 @@ optional_array(FunctionCallInfo fcinfo, int arg, const char *name)
 }
 
 void
+check_no_nulls(const ArrayArg &array, const char *name)
+{
+	for (int i = 0; i < array.count; i++)
+		if (array.nulls[i])
+			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not contain null", name)));
+}
+
+void
 check_same_length(const ArrayArg &array, int count, const char *name, const char *first_name)
 {
 	if (array.items != nullptr && array.count != count)

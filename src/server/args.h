@@ -53,6 +53,7 @@ struct ArrayArg {
 };
 ArrayArg required_array(FunctionCallInfo fcinfo, int arg, const char *name);
 ArrayArg optional_array(FunctionCallInfo fcinfo, int arg, const char *name);
+void check_no_nulls(const ArrayArg &array, const char *name);
 void check_same_length(const ArrayArg &array, int count, const char *name, const char *first_name);
 
 // For a function that returns a set of rows, or of values: call begin_results() first, then put_result() for each row.

@@ -528,11 +528,10 @@ weights_argument(FunctionCallInfo fcinfo, int arg, int queues_arg, const List *n
 						errhint("Pass queues, one for each weight.")));
 	queues = required_array(fcinfo, queues_arg, "queues");
 	check_same_length(weights, queues.count, "queue_weights", "queues");
+	check_no_nulls(weights, "queue_weights");
 	result = static_cast<int32 *>(palloc(sizeof(int32) * static_cast<Size>(list_length(names))));
 	for (int i = 0; i < weights.count; i++)
 	{
-		if (weights.nulls[i])
-			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("queue_weights must not contain null")));
 		check_at_least(DatumGetInt32(weights.items[i]), 1, "an element of queue_weights");
 		if (count < list_length(names) &&
 			equal(static_cast<const text *>(list_nth(names, count)), DatumGetTextPP(queues.items[i])))

@@ -217,6 +217,7 @@ OUTBOX_FUNCTION(outbox_reapply_erasures)
 	const text *hash_key;
 	Call call;
 
+	check_no_nulls(given, "certificates");
 	begin_call(&call, "reapply_erasures()");
 	hash_key = name_of_hash_key(&call);
 	for (int i = 0; i < given.count; i++)
@@ -224,8 +225,6 @@ OUTBOX_FUNCTION(outbox_reapply_erasures)
 		Certificate certificate;
 
 		CHECK_FOR_INTERRUPTS();
-		if (given.is_null(i))
-			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("certificates must not contain null")));
 		check_origin(DatumGetJsonbP(given.items[i]), hash_key);
 		check_mac(&call, DatumGetJsonbP(given.items[i]));
 		certificate = certificate_of(DatumGetJsonbP(given.items[i]));

@@ -19,12 +19,9 @@ OUTBOX_FUNCTION(outbox_protect)
 	Call call;
 
 	check_subject(subject);
+	check_no_nulls(names, "fields");
 	for (int i = 0; i < names.count; i++)
-	{
-		if (names.is_null(i))
-			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("fields must not contain null")));
 		fields[i] = parse_field(DatumGetTextPP(names.items[i]), "fields");
-	}
 	begin_call(&call, "protect()");
 	protector = {&call, subject, nullptr, fields, names.count, false, {}};
 	payload = protected_fields(&protector, payload);

@@ -16,12 +16,9 @@ ids_of(const ArrayArg &array)
 	core::Uuid *ids =
 		array.items == nullptr ? nullptr : static_cast<core::Uuid *>(palloc(sizeof(core::Uuid) * Max(array.count, 1)));
 
-	for (int i = 0; ids != nullptr && i < array.count; i++)
-	{
-		if (array.nulls[i])
-			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("outbox_ids must not contain null")));
+	check_no_nulls(array, "outbox_ids");
+	for (int i = 0; i < array.count; i++)
 		ids[i] = to_uuid(array.items[i]);
-	}
 	return ids;
 }
 
