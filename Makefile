@@ -17,16 +17,16 @@
 
 PG_CONFIG ?= pg_config
 MODULE_big = outbox
+here := $(dir $(firstword $(MAKEFILE_LIST)))
 
-tests := check examples history history-mutants
+# What is asked for without the server's development files. The tests may have to install them, and PGXS has a target named
+# check that only says that it does nothing. Other goals of the same command are made first.
+alone := check examples history history-mutants relay verify install-relay install-verify dist
 
-ifneq (,$(filter $(tests),$(MAKECMDGOALS)))
+ifneq (,$(filter $(alone),$(MAKECMDGOALS)))
 
-# PGXS has a target named check that only says that it does nothing, and it
-# cannot be overridden quietly; so PGXS is left out when tests are asked for, which
-# may have to install it. Other goals of the same command are made first.
-others := $(filter-out $(tests),$(MAKECMDGOALS))
-.PHONY: $(tests) $(others)
+others := $(filter-out $(alone),$(MAKECMDGOALS))
+.PHONY: $(alone) $(others)
 .NOTPARALLEL:
 check: $(others)
 	test/run
@@ -37,6 +37,18 @@ history: $(others)
 	OUTBOX_TIMEOUT=$$(($(or $(MINUTES),30) * 60 + 1800)) test/run history
 history-mutants: $(others)
 	test/history/try_mutants
+
+# Programs beside the extension: relay/Makefile, verify/Makefile.
+relay verify: $(others)
+	$(MAKE) -C $(here)$@
+install-relay install-verify: install-%: %
+	$(MAKE) -C $(here)$* install
+
+release = outbox-$(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(here)outbox.control)
+dist: $(others)
+	@test -z "`git -C $(here). status --porcelain`" || { echo 'dist: what is not committed would be missing' >&2; exit 1; }
+	git -C $(here). archive --format=zip --prefix=$(release)/ --output=$(release).zip HEAD
+
 ifneq (,$(others))
 $(others):
 	$(MAKE) $@
@@ -44,7 +56,6 @@ endif
 
 else
 
-here    := $(dir $(firstword $(MAKEFILE_LIST)))
 sources := $(sort $(patsubst $(here)%,%,$(wildcard $(here)src/*.cpp $(here)src/*/*.cpp)))
 OBJS     = $(sources:.cpp=.o)
 # outbox; the contracts over it, which are SQL only; and the extensions beside it, whose C++ is in src.
@@ -112,19 +123,6 @@ pictures:
 	set -e; for dot in $(here)docs/*.dot; do \
 		{ dot -Tsvg $$dot; echo '<!--'; cat $$dot; echo '-->'; } >$${dot%.dot}.svg; \
 	done
-
-release = outbox-$(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(here)outbox.control)
-.PHONY: dist
-dist:
-	@test -z "`git -C $(here). status --porcelain`" || { echo 'dist: what is not committed would be missing' >&2; exit 1; }
-	git -C $(here). archive --format=zip --prefix=$(release)/ --output=$(release).zip HEAD
-
-# Programs beside the extension: relay/Makefile, verify/Makefile.
-.PHONY: relay verify install-relay install-verify
-relay verify:
-	$(MAKE) -C $(here)$@
-install-relay install-verify: install-%: %
-	$(MAKE) -C $(here)$* install
 
 .PHONY: FORCE
 FORCE:
