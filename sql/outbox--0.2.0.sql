@@ -1723,10 +1723,12 @@ BEGIN ATOMIC
 		SELECT d.outbox_id, (d.m).event_type AS event, (d.a).error_code AS last_error, (d.m).partition_key AS key, (d.m).sequence_id AS number,
 			(d.m).replay_of IS NOT NULL AND replay_many.again IS NOT TRUE AS is_replay
 		FROM (
-			SELECT d.outbox_id, outbox.message_facts(d.outbox_id) AS m, outbox.last_attempt(d.outbox_id) AS a, clock_timestamp() AS now
+			SELECT d.outbox_id, outbox.message_facts(d.outbox_id) AS m, outbox.last_attempt(d.outbox_id) AS a
 			FROM outbox.dead d
 			WHERE d.queue = replay_many.queue AND d.acknowledged_at IS NULL AND (replay_many.since IS NULL OR d.died_at >= replay_many.since)
-				AND (replay_many.until IS NULL OR d.died_at < replay_many.until)) d
+				AND (replay_many.until IS NULL OR d.died_at < replay_many.until)
+			-- each function is called once for a row
+			OFFSET 0) d
 		WHERE (replay_many.event_type IS NULL OR (d.m).event_type = replay_many.event_type)
 			AND CASE WHEN replay_many.error_code IS NULL THEN (d.a).error_code IS DISTINCT FROM 'CANCELLED' ELSE (d.a).error_code = replay_many.error_code END
 	), pages AS (

@@ -28,20 +28,24 @@ cancel_list(ArrayArg ids)
 	return {ids, static_cast<int *>(palloc0(size)), static_cast<int *>(palloc0(size))};
 }
 
+// 0, or the SQLSTATE with which it is refused.
+int
+cancel_item(Call *call, Items *items, int i, const Cancelling &how)
+{
+	int error = 0;
+
+	if (items->ids.is_null(i))
+		return ERRCODE_NULL_VALUE_NOT_ALLOWED;
+	items->attempt_nos[i] = cancel_message(call, to_uuid(items->ids.items[i]), how, &error);
+	return items->attempt_nos[i] == 0 && error == 0 ? ERRCODE_OUTBOX_NOT_PENDING : error;
+}
+
 void
 cancel_items(Call *call, Items *items, int first, int count, const Cancelling &how)
 {
 	for (int i = first; i < first + count; i++)
 	{
-		int error = 0;
-
-		items->attempt_nos[i] =
-			items->ids.is_null(i) ? 0 : cancel_message(call, to_uuid(items->ids.items[i]), how, &error);
-		if (items->ids.is_null(i))
-			error = ERRCODE_NULL_VALUE_NOT_ALLOWED;
-		else if (items->attempt_nos[i] == 0 && error == 0)
-			error = ERRCODE_OUTBOX_NOT_PENDING;
-		items->errors[i] = error;
+		items->errors[i] = cancel_item(call, items, i, how);
 		CommandCounterIncrement(); // the next one may be behind it in its key
 	}
 }

@@ -1,4 +1,4 @@
-// What cancel_many, replay_many and purge, which are SQL, ask about their arguments.
+// checked_batch, confirmed: what cancel_many, replay_many and purge, which are SQL, ask about their arguments.
 
 #include "message/queue.h"
 #include "server/args.h"
