@@ -1130,7 +1130,7 @@ RETURNS TABLE (seal_no bigint, ok boolean, problem text)
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_verify_seals';
 COMMENT ON FUNCTION outbox.verify_seals(bigint, bigint) IS
 $$Compares seals with the tables: whether the chain is whole, and rows were changed, added or removed since. One row for each seal that is as it was, and one for each problem.
-from_seal, to_seal: the range; NULL = from the first, to the last. Errors: 22023 from_seal below 1 or above to_seal; 55000 in a transaction that is not READ COMMITTED. What it finds, also a page or a file of outbox.seal_key_file that cannot be read, is a problem and no error. Where that setting names a file, each seal must have a signature by a key in it, or one after it must. Locks: partitions against DDL. Works on a standby. Cost: reads each row of the range once; pg_stat_activity says how far it is.$$;
+from_seal, to_seal: the range; NULL = from the first, to the last. Errors: 22023 from_seal below 1 or above to_seal; 55000 in a transaction that is not READ COMMITTED. It reports what it finds as a problem, not as an error, also a page or a file of outbox.seal_key_file that cannot be read. If that setting names a file, each seal, or a later one, must have a signature by a key in it. Locks: partitions against DDL. Works on a standby. Cost: reads each row of the range once; pg_stat_activity says how far it is.$$;
 
 CREATE FUNCTION outbox.prove(outbox_id uuid) RETURNS jsonb
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_prove';
