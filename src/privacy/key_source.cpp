@@ -75,11 +75,11 @@ stamp_of(const char *path, FileStamp *stamp)
 ssize_t
 read_key_file(const char *path, char *text, const char **problem)
 {
-	int file = OpenTransientFile(path, O_RDONLY | PG_BINARY);
 	struct stat status;
+	int file = open_key_file(path, &status);
 	ssize_t size = -1;
 
-	if (file < 0 || fstat(file, &status) != 0)
+	if (file < 0)
 		*problem = psprintf("the file of outbox.master_key_file cannot be opened: %s", strerror(errno));
 	else if (problem_of_mode(&status) != nullptr)
 		*problem = psprintf("the file of outbox.master_key_file %s", problem_of_mode(&status));

@@ -3,7 +3,6 @@
 // Shape: OpenSSL reads the key from memory that is cleansed, so that no buffer of the C library keeps a copy. Between
 // the two nothing of the server is called that could raise an error.
 
-#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -35,25 +34,15 @@ cannot_open(const char *path)
 }
 
 void
-check_file(const char *path, int file)
+check_file(const char *path, const struct stat &status)
 {
-	struct stat status;
-	bool is_regular;
-	bool is_safe;
-
-	if (file < 0 || fstat(file, &status) != 0)
-		cannot_open(path);
-	is_regular = S_ISREG(status.st_mode) && status.st_size <= largest_key_file;
-	is_safe = is_private(status);
-	if (is_regular && is_safe)
-		return;
-	close(file);
-	if (!is_regular)
+	if (!S_ISREG(status.st_mode) || status.st_size > largest_key_file)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("\"%s\" is no file of a key", path)));
-	ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					errmsg("the key file \"%s\" may be read or written by others", path),
-					errhint("It must belong to the server's user with permissions 0600 or less, or to root with 0640 "
-							"or less.")));
+	if (!is_private(status))
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						errmsg("the key file \"%s\" may be read or written by others", path),
+						errhint("It must belong to the server's user with permissions 0600 or less, or to root with "
+								"0640 or less.")));
 }
 
 int
@@ -133,13 +122,16 @@ read_pem(int file, KeyFile *keys)
 KeyFile
 open_keys(const char *path)
 {
-	int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat status;
+	int file = open_key_file(path, &status);
 	KeyFile keys = {};
 	bool good;
 
-	check_file(path, file);
+	if (file < 0)
+		cannot_open(path);
+	check_file(path, status);
 	good = read_pem(file, &keys);
-	close(file);
+	CloseTransientFile(file);
 	if (!good)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

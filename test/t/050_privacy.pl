@@ -14,6 +14,7 @@ use Digest::SHA 'hmac_sha256_hex';
 use IPC::Run;
 use MIME::Base64;
 use OutboxTest;
+use POSIX ();
 use Test::More;
 
 my ($first, $second, $wrong) = map { my $n = $_; join '', map { chr(($_ * $_ * $n + 7 * $_ + $n) % 251 + 1) } 1 .. 32 } 3, 5, 11;
@@ -59,6 +60,10 @@ foreach (
 	$write->($mode, $text);
 	like($answer->($protect), $refused, "refused: $what");
 }
+POSIX::mkfifo("$file.pipe", 0600) or die;
+configure($node, 'outbox.master_key_file' => "$file.pipe");
+like(($node->psql('postgres', $protect, timeout => $PostgreSQL::Test::Utils::timeout_default))[2], qr/is not a regular file/, 'refused: a pipe, whose writer is not waited for');
+configure($node, 'outbox.master_key_file' => $file);
 is($do->('SELECT count(*) FROM outbox.subject_hash_key'), '0', 'nothing was made of any');
 
 $write->(0600, "# the first\n\n  " . encode_base64($first));
