@@ -50,6 +50,30 @@ is($standby->safe_psql('postgres', q{SELECT count(*) FROM outbox.check() WHERE s
 like($standby->safe_psql('postgres', 'SELECT outbox.prometheus()'), qr/^outbox_pending_depth\{queue="default"\} 6$/m, 'prometheus()');
 is($standby->safe_psql('postgres', q{SELECT event, matching FROM outbox.replay_many('default')}), 'm4|1', 'replay_many() shows what it would replay');
 like($standby->safe_psql('postgres', q{SELECT outbox.explain(outbox_id) FROM outbox.messages WHERE event_type = 'm1'}), qr/is held by worker 'holder'/, 'explain()');
+
+sub explained
+{
+	my ($type) = @_;
+
+	return $standby->safe_psql('postgres', "SELECT outbox.explain(outbox_id) FROM outbox.messages WHERE event_type = '$type'");
+}
+
+like(explained('m3'), qr/This is a standby: the primary takes it back\./, 'explain(): a lease that has expired');
+like(explained('streamed'), qr/This is a standby: workers claim on the primary\./, 'explain(): a message that is due');
+like(explained('m4'), qr/is a dead letter: attempt 1, FAILED by 'holder'.*outbox\.replay\(\) delivers it again/, 'explain(): a dead letter');
+unlike(explained('streamed'), qr/in use/, 'explain(): nobody has its row');
+
+my $locker = session($primary);
+
+$locker->query(q{BEGIN; SAVEPOINT s; SELECT FROM outbox.pending p JOIN outbox.messages USING (outbox_id) WHERE event_type = 'streamed' FOR UPDATE OF p; RELEASE s});
+$primary->safe_psql('postgres', 'CREATE TABLE flushed ()');
+$primary->wait_for_catchup($standby, 'replay', $primary->lsn('flush'));
+like(explained('streamed'), qr/Another transaction has its row in use, and claims pass it by until that ends\./, 'explain(): a transaction of the primary has its row');
+is($standby->safe_psql('postgres', q{SELECT h.pid IS NULL FROM outbox.messages m, outbox.row_holders(m.outbox_id) h WHERE event_type = 'streamed'}), 't', 'row_holders(): which is no process here');
+$locker->query('COMMIT');
+$locker->quit;
+$primary->wait_for_catchup($standby, 'replay', $primary->lsn('flush'));
+unlike(explained('streamed'), qr/in use/, 'explain(): it has ended');
 like($standby->safe_psql('postgres', q{SELECT outbox.state_diagram()}), qr/^digraph/, 'state_diagram()');
 
 # ---------------------------------------------------------------- writing
