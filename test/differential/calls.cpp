@@ -615,6 +615,51 @@ random_replay(Random &random, World &world)
 	return call;
 }
 
+// Few in a call, mostly, so that there is something left for other calls.
+void
+add_filter(Random &random, World &world, Call &call)
+{
+	auto maybe = [&](int percent, const char *name, const std::string &value) {
+		if (random.chance(percent))
+			call.arguments.emplace_back(name, value);
+	};
+	maybe(30, "event_type", "'type" + std::to_string(random.below(3)) + "'");
+	maybe(20, "error_code", random.pick({"'E1'", "'E2'", "'LEASE_EXPIRED'", "'CANCELLED'", "'CANCELLED'"}));
+	maybe(10, "since", quoted(world.past()));
+	maybe(5, "until", quoted(world.future()));
+	maybe(3, "until", quoted(world.past()));
+}
+
+void
+add_batch(Random &random, Call &call, const char *flag)
+{
+	if (random.chance(90))
+		call.arguments.emplace_back("batch_size", random.pick({"1", "2", "2", "3", "5"}));
+	if (random.chance(30))
+		call.arguments.emplace_back(flag, random.pick({"true", "true", "false", "NULL"}));
+}
+
+Call
+random_many(Random &random, World &world)
+{
+	std::string queue = quoted(random.pick(queues));
+	int which = random.weighted({45, 40, 15});
+	Call call{"purge", {{"queue", queue}}};
+
+	if (which == 0)
+		call = {"cancel_many", {{"queue", queue}, {"reason", "'wrong'"}}};
+	if (which == 1)
+		call = {"replay_many", {{"queue", queue}}};
+	if (which < 2)
+		add_filter(random, world, call);
+	if (which < 2 && random.chance(80))
+		call.arguments.emplace_back("dry_run", "false");
+	if (which == 2 && random.chance(70))
+		call.arguments.emplace_back("queue_again", queue);
+	add_batch(random, call, which == 1 ? "again" : "force");
+	return call;
+}
+
 void
 add_settings(Random &random, Call &call, bool all)
 {
@@ -846,6 +891,16 @@ constexpr Bad bad[] = {
 	{"cancel", "reason", "NULL"},
 	{"cancel", "reason", "''"},
 	{"cancel", "force", "NULL"},
+	{"cancel_many", "queue", "NULL"},
+	{"cancel_many", "queue", "'nowhere'"},
+	{"cancel_many", "reason", "NULL"},
+	{"cancel_many", "reason", "''"},
+	{"cancel_many", "batch_size", "0"},
+	{"replay_many", "queue", "'nowhere'"},
+	{"replay_many", "batch_size", "NULL"},
+	{"replay_many", "batch_size", "-1"},
+	{"purge", "queue", "NULL"},
+	{"purge", "queue_again", "'elsewhere'"},
 	{"break_lease", "outbox_id", "NULL"},
 	{"break_lease", "reason", "NULL"},
 	{"break_lease", "reason", "''"},
@@ -958,6 +1013,8 @@ good_call(Random &random, World &world, const std::string &function)
 		return random_repair(random, false);
 	if (function == "cancel")
 		return random_cancel(random, world);
+	if (function == "cancel_many")
+		return {function, {{"queue", "'plain'"}, {"reason", "'wrong'"}}};
 	if (function == "break_lease")
 		return random_break_lease(random, world);
 	if (function == "reschedule")
@@ -1098,9 +1155,9 @@ random_call(Random &random, World &world, Circumstances circumstances)
 	bool is_unobservable = circumstances.is_unobservable;
 	int waits = circumstances.may_wait ? 1 : 0;
 
-	switch (
-		random.weighted({waits * produce * 6, waits * produce * 2, waits * produce * 2, 18, waits * 14, waits * 9, 7, 7,
-						 7, waits * 5, waits * 7, waits * 8, 1, 9, waits * 5, waits * 5, waits * 8, waits * 9}))
+	switch (random.weighted({waits * produce * 6, waits * produce * 2, waits * produce * 2, 18, waits * 14, waits * 9,
+							 7, 7, 7, waits * 5, waits * 7, waits * 8, 1, 9, waits * 5, waits * 5, waits * 8, waits * 9,
+							 alone && !is_unobservable ? 40 : 0}))
 	{
 		case 0:
 			return random_enqueue(random, world, alone);
@@ -1136,8 +1193,10 @@ random_call(Random &random, World &world, Circumstances circumstances)
 			return random_reschedule(random, world, is_unobservable);
 		case 16:
 			return random_unblock(random);
-		default:
+		case 17:
 			return random_complete_and_claim(random, world, alone, is_unobservable);
+		default:
+			return random_many(random, world);
 	}
 }
 

@@ -23,6 +23,7 @@
 //   comes first, or is the victim of a deadlock, would be chance;
 // - both an idempotency_key and an event_id in one message while other transactions are
 //   open: which of the two is waited for first is nobody's promise;
+// - cancel_many, replay_many and purge while another transaction is open: what they then pass by is for test/specs;
 // - rolling back to a savepoint while another session waits for a row: whether PostgreSQL
 //   wakes that session then, or when the transaction ends, depends on subtransactions
 //   within the calls;
@@ -122,6 +123,7 @@ private:
 	void call(int number, const Call &call);
 	void wait(int number, const Call &call, int64_t sent_us, const std::set<int> &blockers);
 	void tell_model(int number, const Call &call, const Answer &extension, int64_t sent_us, int64_t slack_us);
+	Answer new_replays(int number);
 	Answer model_answer(int number, const std::string &sql, const Answer &extension);
 	std::optional<Answer> end_of_wait();
 	void end_of_model_wait(const std::optional<Answer> &extension);
@@ -214,6 +216,12 @@ is_batch_of_reports(const Call &call)
 	return call.function == "complete_batch" || call.function == "complete_and_claim";
 }
 
+bool
+is_of_many(const Call &call)
+{
+	return call.function == "cancel_many" || call.function == "replay_many" || call.function == "purge";
+}
+
 // Of the rows that tell of a choice.
 std::string
 as_uuid_array(const Answer *answer, const std::string &column)
@@ -233,7 +241,7 @@ as_uuid_array(const Answer *answer, const std::string &column)
 void
 Test::choose(int number, int64_t sent_us, int64_t slack_us, const Answer *answer, const Call *call)
 {
-	std::string id_column = call != nullptr && call->function == "replay" ? "replay" : "outbox_id";
+	std::string id_column = call != nullptr && call->function.starts_with("replay") ? "replay" : "outbox_id";
 
 	observer.must("UPDATE model.choices SET call_at = " + quoted(format_time(sent_us)) + ", slack = " +
 				  std::to_string(slack_us) + " * interval '1 microsecond', ids = " + as_uuid_array(answer, id_column) +
@@ -248,7 +256,8 @@ Test::learn(int number, const Call &call, const Answer &answer)
 	if (!answer.ok())
 		return;
 
-	int id = answer.column(call.function == "replay" ? "replay" : "outbox_id");
+	bool is_replay = call.function.starts_with("replay");
+	int id = answer.column(is_replay ? "replay" : "outbox_id");
 	int created = answer.column("created");
 	int token = answer.column("lease_token");
 	std::string worker;
@@ -260,7 +269,7 @@ Test::learn(int number, const Call &call, const Answer &answer)
 		worker.erase(quote, 1);
 	for (const Row &row : answer.rows)
 	{
-		if (call.function == "replay" || (created >= 0 && row[created] == "t"))
+		if (is_replay || (created >= 0 && row[created] == "t"))
 		{
 			const std::string &made = *row[id];
 
@@ -360,8 +369,20 @@ Test::tell_model(int number, const Call &call, const Answer &extension, int64_t 
 {
 	if (call.is_bad && extension.ok())
 		throw Disagreement{"this should have been refused: " + shown(extension)};
-	learn(number, call, extension);
-	choose(number, sent_us, slack_us, &extension, &call);
+	Answer made = call.function == "replay_many" && extension.ok() ? new_replays(number) : extension;
+
+	learn(number, call, made);
+	choose(number, sent_us, slack_us, &made, &call);
+}
+
+// replay_many does not tell the ids of the new messages.
+Answer
+Test::new_replays(int number)
+{
+	Answer made = sessions[number].extension.must("SELECT replay_id AS replay FROM outbox.replays ORDER BY replay_id");
+
+	std::erase_if(made.rows, [&](const Row &row) { return ids.contains(*row[0]); });
+	return made;
 }
 
 Answer
@@ -599,7 +620,7 @@ Test::repeat_of_another(int number)
 		bool frees_at_once =
 			session.made->function == "complete_and_claim" && sql.find("RETRYABLE") != std::string::npos;
 
-		if (has_two_keys || frees_at_once || (frees_several && sessions[number].level > 0))
+		if (has_two_keys || frees_at_once || is_of_many(*session.made) || (frees_several && sessions[number].level > 0))
 			continue;
 		call(number, *session.made);
 		return true;
@@ -903,6 +924,8 @@ outcome(const Call &call, const Answer &answer, const Row &row)
 		return *cell("state");
 	if (call.function == "claim" || cell("kind") == "claimed")
 		return cell("attempt_count") == "0" ? "leased" : "leased after attempts";
+	if (is_of_many(call) && cell("done") == "0")
+		return cell("remaining") != "0" ? "remaining" : "skipped: " + *cell("why");
 	return "done";
 }
 
@@ -973,6 +996,9 @@ Test::not_covered() const
 		{"release", {"done", "P7002", "55P03", "22004", "refused"}},
 		{"repair_expired_leases", {"ZOMBIE_REQUEUE", "FAILED", "no row", "refused"}},
 		{"cancel", {"done", "55006", "P7005", "refused"}},
+		{"cancel_many", {"done", "remaining", "skipped: leased", "no row", "refused"}},
+		{"replay_many", {"done", "remaining", "skipped: a replay", "no row", "refused"}},
+		{"purge", {"done", "remaining", "skipped: leased", "no row", "refused"}},
 		{"break_lease", {"done", "55000", "P7005", "refused"}},
 		{"reschedule", {"done", "55006", "P7005", "refused"}},
 		{"replay", {"done", "P7005", "refused"}},

@@ -573,7 +573,7 @@ BEGIN
 	INSERT INTO model.pending VALUES (id, queue, priority, partition_key, number, 0, max_attempts,
 		-- The order of a batch is the order of claims.
 		-- What was due before it was said counts as due now.
-		greatest(deliver_at, now + nth * interval '1 microsecond'), now);
+		greatest(deliver_at, now + CASE WHEN replay_of IS NULL THEN nth ELSE 1 END * interval '1 microsecond'), now);
 	UPDATE model.keys k SET outbox_id = id WHERE k.outbox_id IS NULL;
 END $$;
 
@@ -1397,6 +1397,8 @@ BEGIN
 	PERFORM model.release_run(p, true);
 	SELECT * INTO p FROM model.pending x WHERE x.outbox_id = outbox_id FOR UPDATE;
 	PERFORM model.refuse_break(p);
+	-- It may be another lease than before the wait.
+	PERFORM model.release_run(p, true);
 	IF model.has_ended(outbox_id) THEN PERFORM model.refuse('P7001', 'ALREADY_TERMINAL'); END IF;
 	PERFORM model.record_lost(p, current_user, model.after_repair(p.next_attempt_at, delay), 'LEASE_BROKEN', reason);
 	RETURN model.attempts_of(outbox_id);
@@ -1428,7 +1430,7 @@ BEGIN
 	RETURN p.next_attempt_at;
 END $$;
 
-CREATE FUNCTION model.replay(outbox_id uuid, deliver_at timestamptz = NULL) RETURNS uuid LANGUAGE plpgsql AS $$
+CREATE FUNCTION model.replay_nth(nth int, outbox_id uuid, deliver_at timestamptz) RETURNS uuid LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
 	m model.messages;
@@ -1443,9 +1445,108 @@ BEGIN
 	SELECT * INTO m FROM model.messages x WHERE x.outbox_id = outbox_id;
 	PERFORM model.hold_queue(m.queue);
 	-- Not the idempotency key: a replay is no repetition of what was said.
-	RETURN (SELECT w.id FROM model.write(1, m.event_type, m.payload, m.queue, m.aggregate_type, m.aggregate_id,
+	RETURN (SELECT w.id FROM model.write(nth, m.event_type, m.payload, m.queue, m.aggregate_type, m.aggregate_id,
 		m.partition_key, NULL, m.event_id, m.headers, m.routing_key, m.priority, deliver_at, m.max_attempts, m.payload_bytes,
 		m.content_type, outbox_id) w);
+END $$;
+
+CREATE FUNCTION model.replay(outbox_id uuid, deliver_at timestamptz = NULL) RETURNS uuid LANGUAGE sql AS
+	$$ SELECT model.replay_nth(1, outbox_id, deliver_at) $$;
+
+---------------------------------------------------------------- many messages
+
+-- One message of many: what was found, and what became of it, NULL = nothing yet.
+CREATE TYPE model.one_of_many AS (outbox_id uuid, event text, last_error text, key text, number bigint, fate text);
+
+CREATE FUNCTION model.check_many(queue text, reason text, batch_size int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM model.refuse_null(queue IS NULL OR reason IS NULL OR batch_size IS NULL);
+	PERFORM model.refuse_bad(reason = '' OR batch_size < 1 OR batch_size > current_setting('outbox.max_batch')::int);
+	PERFORM model.known_queue(queue);
+END $$;
+
+CREATE FUNCTION model.last_error(id uuid) RETURNS text LANGUAGE sql AS
+	$$ SELECT error_code FROM model.attempts WHERE outbox_id = id ORDER BY attempt_no DESC LIMIT 1 $$;
+
+CREATE FUNCTION model.sum_up(many model.one_of_many[])
+RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid) LANGUAGE sql AS $$
+	SELECT m.event, m.last_error, count(*), count(*) FILTER (WHERE m.fate = 'done'), count(*) FILTER (WHERE m.fate <> 'done'),
+		count(*) FILTER (WHERE m.fate IS NULL), string_agg(DISTINCT nullif(m.fate, 'done'), ', '),
+		(array_agg(m.outbox_id ORDER BY m.outbox_id))[1]
+	FROM unnest(many) m GROUP BY 1, 2 ORDER BY 1, 2
+$$;
+
+-- The oldest first; what another transaction has does not come up here.
+CREATE FUNCTION model.cancel_many(queue text, reason text, event_type text = NULL, error_code text = NULL, since timestamptz = NULL,
+	until timestamptz = NULL, batch_size int = 1000, dry_run boolean = true, force boolean = false)
+RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	many model.one_of_many[];
+	p model.pending;
+	wanted int := CASE WHEN dry_run IS FALSE THEN batch_size ELSE 0 END;
+BEGIN
+	PERFORM model.check_many(queue, reason, batch_size);
+	SELECT array_agg((x.outbox_id, m.event_type, model.last_error(x.outbox_id), NULL, NULL, NULL)::model.one_of_many ORDER BY x.outbox_id)
+	INTO many FROM model.pending x JOIN model.messages m USING (outbox_id)
+	WHERE x.queue = queue AND m.event_type = coalesce(event_type, m.event_type)
+		AND (error_code IS NULL OR model.last_error(x.outbox_id) = error_code)
+		AND x.created_at >= coalesce(since, '-infinity') AND x.created_at < coalesce(until, 'infinity');
+	FOR i IN 1 .. coalesce(cardinality(many), 0) LOOP
+		SELECT * INTO p FROM model.pending x WHERE x.outbox_id = many[i].outbox_id;
+		IF p.lease_expires_at > model.clock() AND force IS NOT TRUE THEN
+			many[i].fate := 'leased';
+		ELSIF wanted > 0 AND model.has_ended(p.outbox_id) THEN
+			many[i].fate := 'P7001';
+			PERFORM FROM model.pending x WHERE x.outbox_id = p.outbox_id FOR UPDATE;
+		ELSIF wanted > 0 THEN
+			PERFORM model.cancel(p.outbox_id, reason, coalesce(force, false));
+			many[i].fate := 'done';
+			wanted := wanted - 1;
+		END IF;
+	END LOOP;
+	RETURN QUERY SELECT * FROM model.sum_up(many);
+END $$;
+
+CREATE FUNCTION model.purge(queue text, queue_again text = NULL, batch_size int = 1000, force boolean = false)
+RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+BEGIN
+	PERFORM model.refuse_null(queue IS NULL);
+	PERFORM model.refuse_bad(queue_again <> queue);
+	RETURN QUERY SELECT * FROM model.cancel_many(queue, 'purged', batch_size => batch_size, dry_run => queue_again IS NULL, force => force);
+END $$;
+
+-- The oldest of those that are the first of their keys, and so on.
+CREATE FUNCTION model.replay_many(queue text, event_type text = NULL, error_code text = NULL, since timestamptz = NULL,
+	until timestamptz = NULL, batch_size int = 1000, dry_run boolean = true, again boolean = false)
+RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+	many model.one_of_many[];
+	i int;
+	done int := 0;
+BEGIN
+	PERFORM model.check_many(queue, 'replayed', batch_size);
+	SELECT array_agg((d.outbox_id, m.event_type, d.error_code, m.partition_key, m.sequence_id,
+		CASE WHEN d.replay_of IS NOT NULL AND again IS NOT TRUE THEN 'a replay' END)::model.one_of_many ORDER BY d.outbox_id)
+	INTO many FROM model.dead_letters d JOIN model.messages m USING (outbox_id)
+	WHERE d.queue = queue AND m.event_type = coalesce(event_type, m.event_type)
+		AND coalesce(d.error_code = error_code, error_code IS NULL AND d.error_code IS DISTINCT FROM 'CANCELLED')
+		AND d.died_at >= coalesce(since, '-infinity') AND d.died_at < coalesce(until, 'infinity');
+	WHILE dry_run IS FALSE AND done < batch_size LOOP
+		SELECT c.ordinality INTO i FROM unnest(many) WITH ORDINALITY c
+		WHERE c.fate IS NULL AND NOT EXISTS (SELECT FROM unnest(many) b WHERE b.fate IS NULL AND b.key = c.key AND b.number < c.number)
+		ORDER BY c.outbox_id LIMIT 1;
+		EXIT WHEN NOT FOUND;
+		done := done + 1;
+		PERFORM model.replay_nth(done, many[i].outbox_id, NULL);
+		many[i].fate := 'done';
+	END LOOP;
+	RETURN QUERY SELECT * FROM model.sum_up(many);
 END $$;
 
 ---------------------------------------------------------------- what CREATE EXTENSION made
