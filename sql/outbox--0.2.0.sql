@@ -1688,7 +1688,7 @@ BEGIN ATOMIC
 	), pages AS (
 		SELECT c.page, array_agg(c.outbox_id ORDER BY c.place) AS ids
 		FROM (
-			SELECT k.outbox_id, k.place, (k.place - 1) / 10000 AS page
+			SELECT k.outbox_id, k.place, (k.place - 1) / 1000 AS page
 			FROM (SELECT f.outbox_id, row_number() OVER (ORDER BY f.outbox_id) AS place FROM found f WHERE NOT f.is_leased) k) c
 		GROUP BY c.page ORDER BY c.page
 	), tried AS MATERIALIZED (
@@ -1735,7 +1735,7 @@ BEGIN ATOMIC
 		-- oldest first, of a key in the order of its numbers
 		SELECT c.page, array_agg(c.outbox_id ORDER BY c.place) AS ids, array_agg(c.key ORDER BY c.place) AS keys
 		FROM (
-			SELECT k.outbox_id, k.key, k.place, (k.place - 1) / 10000 AS page
+			SELECT k.outbox_id, k.key, k.place, (k.place - 1) / 1000 AS page
 			FROM (
 				SELECT l.outbox_id, l.key, row_number() OVER (ORDER BY l.last, l.number, l.outbox_id) AS place
 				FROM (

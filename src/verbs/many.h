@@ -4,9 +4,9 @@
 // a call looks on to the end of the list, so if any message can be done, one is: a call that is repeated comes to each,
 // however many always fail. Nothing that another transaction holds is waited for (Call::wait).
 //
-// Shape: what was done keeps producers of its keys waiting for the commit. So once something is done, a call ends when
-// as many have failed as a page has; what fails before that keeps no producer waiting.
-// Memory is that of a page.
+// Shape: what was done keeps producers of its keys waiting for the commit. So once something is done, a call ends after
+// so many failures; what fails before that keeps no producer waiting. Memory is that of a page: what an item needs that
+// failed, some 40 kB, is freed with the call.
 #pragma once
 
 #include "rows/batch.h"
