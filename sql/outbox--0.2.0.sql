@@ -1866,7 +1866,7 @@ BEGIN ATOMIC
 					WHEN h.next_attempt_at <= k.now THEN format('is due since %s', outbox.shown_time(h.next_attempt_at, k.now))
 					WHEN h.attempt_count > 0 THEN format('waits for its next attempt at %s', outbox.shown_time(h.next_attempt_at, k.now))
 					ELSE format('is scheduled for %s', outbox.shown_time(h.next_attempt_at, k.now)) END,
-				CASE WHEN h.between_them > 0 THEN format('; %s more of the key come before this one', h.between_them) END)
+				CASE WHEN h.between_them > 0 THEN format('; messages of the key between the two: %s', h.between_them) END)
 			ELSE 'The first message of the key has just ended: this key goes on in a moment.' END END,
 		CASE WHEN x.pid IS NOT NULL THEN format('The transaction of process %s has its row in use, and claims pass it by until that ends: see pg_stat_activity.', x.pid)
 			WHEN x.is_prepared THEN 'A prepared transaction has its row in use, and claims pass it by until that ends: see pg_prepared_xacts.'
@@ -1874,10 +1874,10 @@ BEGIN ATOMIC
 		CASE WHEN r.has_queue = false THEN 'Its queue does not exist, so no claim finds it: outbox.create_queue() makes it again.' END,
 		CASE WHEN r.paused THEN 'The queue is paused: nothing is claimed before outbox.resume().' END,
 		CASE WHEN r.queue IS NOT NULL AND current_setting('outbox.hold', true)::boolean THEN 'outbox.hold is on: nothing is claimed.' END,
-		CASE WHEN r.state <> 'leased' AND q.leased >= r.max_in_flight THEN format('All %s messages that max_in_flight allows are leased.', r.max_in_flight) END,
+		CASE WHEN r.state <> 'leased' AND q.leased >= r.max_in_flight THEN format('As many messages of the queue are leased as max_in_flight allows: %s.', r.max_in_flight) END,
 		CASE WHEN r.state NOT IN ('leased', 'expired') AND r.fair_key < 0 AND r.partition_key IS NOT NULL
 				AND (SELECT count(*) FROM outbox.pending l WHERE l.fair_key = r.fair_key AND l.fair_key < 0 AND l.lease_expires_at IS NOT NULL) >= r.max_in_flight_per_key
-			THEN format('All %s messages of its key that max_in_flight_per_key allows are leased.', r.max_in_flight_per_key) END,
+			THEN format('As many messages of its key are leased as max_in_flight_per_key allows: %s.', r.max_in_flight_per_key) END,
 		CASE WHEN r.state = 'due' AND r.rate_limit IS NOT NULL THEN format('rate_limit lets %s messages of the queue a second be leased.', r.rate_limit) END,
 		CASE WHEN r.state = 'due' AND NOT r.held_back AND r.priority_aging IS NULL AND r.fair_by IS NULL AND EXISTS (SELECT 1 FROM outbox.pending o WHERE o.queue = r.queue AND o.priority > r.priority AND NOT o.held_back
 				AND greatest(o.next_attempt_at, o.lease_expires_at) <= k.now)
