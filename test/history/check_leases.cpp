@@ -86,6 +86,14 @@ check_cause(const Attempt &attempt, const std::map<std::string, const Reported *
 		found.push_back({"reports", "the ledger holds a report otherwise than it was made", about});
 }
 
+void
+check_many(const std::vector<Many> &list, const std::string &other_number, Violations &found)
+{
+	for (const Many &one : list)
+		if (one.done() && one.told >= 0 && one.told != one.there)
+			found.push_back({"reports", other_number, {one.transaction->name()}});
+}
+
 // Of cancelled messages, or of broken leases: each has its attempt, and each such attempt was asked for.
 void
 check_interventions(const Facts &facts, const std::vector<Intervened> &list, bool (Attempt::*is_one)() const,
@@ -524,6 +532,8 @@ check_reports(const Facts &facts, Violations &found)
 				check_cause(attempt, by_reference, found);
 	check_interventions(facts, facts.cancelled, &Attempt::cancelled, "a cancelled message has no such attempt",
 						"nobody cancelled this message", found);
+	check_many(facts.cancelled_many, "cancel_many told of another number than it cancelled", found);
+	check_many(facts.replayed_many, "replay_many told of another number than it replayed", found);
 	check_interventions(facts, facts.broken, &Attempt::broken, "a broken lease has no such attempt",
 						"nobody broke this lease", found);
 	check_releases(facts, found);

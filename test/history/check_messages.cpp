@@ -205,7 +205,8 @@ expected_of(const std::string &verb)
 	static const std::set<std::string> breaking = {"57014", "40P01", "55P03", "P7005", "55000"};
 	static const std::set<std::string> finish = {"57014", "42704", "55000"};
 
-	if (verb == "claim" || verb == "repair" || verb == "renew" || verb == "stats")
+	if (verb == "claim" || verb == "repair" || verb == "renew" || verb == "stats" || verb == "cancel_many" ||
+		verb == "replay_many" || verb == "replayed")
 		return never_waits;
 	if (verb == "complete")
 		return report;

@@ -99,6 +99,8 @@ lets_go_on(const Call &call, const Message &dead)
 	if (!call.sqlstate.empty())
 		return false;
 	return (call.verb == "replay" && call.fields.text("id") == dead.id) ||
+		   (call.verb == "replayed" && std::any_of(call.rows.begin(), call.rows.end(),
+												   [&](const Fields &row) { return row.text("id") == dead.id; })) ||
 		   (call.verb == "unblock" && call.fields.text("queue") == dead.queue &&
 			call.fields.text("partition_key") == dead.partition_key &&
 			(call.rows.empty() || call.rows[0].text("id") == dead.id));
@@ -112,7 +114,8 @@ operators_calls(const History &history)
 
 	for (const Transaction &transaction : history.transactions)
 		for (const Call &call : transaction.calls)
-			if ((call.verb == "replay" || call.verb == "unblock") && outcome_of(transaction, call) != Outcome::undone)
+			if ((call.verb == "replay" || call.verb == "replayed" || call.verb == "unblock") &&
+				outcome_of(transaction, call) != Outcome::undone)
 				calls.emplace_back(&transaction, &call);
 	return calls;
 }

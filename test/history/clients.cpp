@@ -88,6 +88,8 @@ public:
 		else if (random.chance(30))
 			cancel(session);
 		else if (random.chance(20))
+			cancel_many(session);
+		else if (random.chance(20))
 			unblock(session);
 		else if (random.chance(20))
 			break_lease(session);
@@ -95,6 +97,8 @@ public:
 			reschedule(session);
 		else if (random.chance(40))
 			replay(session);
+		else if (random.chance(50))
+			replay_many(session);
 		else if (random.chance(2))
 			session.call("reset", {}, "SELECT outbox.reset_stats()");
 		else if (random.chance(2) && !client.floors_stay)
@@ -183,6 +187,54 @@ private:
 		session.call("cancel", {{"id", id}, {"force", force ? "1" : "0"}, {"reason", reason}},
 					 "SELECT outbox.cancel(" + quoted(id) + ", " + quoted(reason) + (force ? ", true" : "") +
 						 ") AS no");
+		end_somehow(session);
+	}
+
+	// Not in SERIALIZABLE, where it may fail with 40001. Above READ COMMITTED it may choose of what was there a while
+	// ago.
+	void begin_many(Session &session)
+	{
+		session.begin(random.chance(70) ? "READ COMMITTED" : "REPEATABLE READ");
+		if (random.chance(50))
+		{
+			session.ask("SELECT pg_current_snapshot()");
+			pause_ms(random.between(1, 50));
+		}
+	}
+
+	// Of this round.
+	std::string many_arguments()
+	{
+		return ", event_type => " + quoted(client.round) + ", batch_size => " + std::to_string(random.between(1, 4)) +
+			   ", dry_run => false";
+	}
+
+	void cancel_many(Session &session)
+	{
+		std::string queue = random_queue();
+		std::string reason = session.name() + " does not want them";
+
+		begin_many(session);
+		session.call("cancel_many", {{"queue", queue}, {"reason", reason}},
+					 "SELECT coalesce(sum(done), 0) AS done FROM outbox.cancel_many(" + quoted(queue) + ", " +
+						 quoted(reason) + many_arguments() + (random.chance(50) ? ", force => true)" : ")"));
+		end_somehow(session);
+	}
+
+	void replay_many(Session &session)
+	{
+		std::string queue = random_queue();
+
+		begin_many(session);
+		session.call("replay_many", {{"queue", queue}},
+					 "SELECT coalesce(sum(done), 0) AS done FROM outbox.replay_many(" + quoted(queue) +
+						 many_arguments() + (random.chance(50) ? ", error_code => 'CANCELLED'" : "") +
+						 ", again => true)");
+		// Only what the transaction itself has written is visible while that is in progress.
+		if (!session.failed())
+			session.call("replayed", {},
+						 "SELECT outbox_id AS id, replay_id AS replay FROM outbox.replays "
+						 "WHERE pg_xact_status(xmin::text::xid8) = 'in progress'");
 		end_somehow(session);
 	}
 

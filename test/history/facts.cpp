@@ -14,6 +14,8 @@ public:
 private:
 	Facts &facts;
 
+	void add_replayed_many(const Effect &effect);
+	void add_cancelled_many(Many &many);
 	void add_call(const Effect &effect);
 	void add_enqueued(const Effect &effect);
 	void add_leased(const Effect &effect);
@@ -118,6 +120,32 @@ Collector::add_changed(const Effect &effect, std::vector<Changed> &to)
 	}
 }
 
+// What the transaction of a replay_many then saw of it.
+void
+Collector::add_replayed_many(const Effect &effect)
+{
+	Many &many = facts.replayed_many.back();
+
+	if (!effect.call->ok())
+		many.told = -1;
+	many.there = static_cast<int64_t>(effect.call->rows.size());
+	for (const Fields &row : effect.call->rows)
+		facts.replayed.push_back({effect, row.text("id"), row.text("replay")});
+}
+
+// Each message that it has cancelled counts as if it were cancelled alone.
+void
+Collector::add_cancelled_many(Many &many)
+{
+	for (const auto &[id, attempts] : facts.attempts)
+		for (const Attempt &attempt : attempts)
+			if (attempt.error_message == many.reason)
+			{
+				facts.cancelled.push_back({many, id, many.reason, many.told >= 0 ? attempt.number : 0});
+				many.there++;
+			}
+}
+
 void
 Collector::add_call(const Effect &effect)
 {
@@ -144,6 +172,11 @@ Collector::add_call(const Effect &effect)
 	if (call.verb == "reschedule")
 		facts.rescheduled.push_back(
 			{effect, call.fields.text("id"), call.rows.empty() ? 0 : call.rows[0].number("due")});
+	if (call.verb == "cancel_many" || call.verb == "replay_many")
+		(call.verb == "cancel_many" ? facts.cancelled_many : facts.replayed_many)
+			.push_back({effect, call.fields.text("reason"), call.rows.empty() ? -1 : call.rows[0].number("done")});
+	if (call.verb == "replayed")
+		add_replayed_many(effect);
 	if (call.verb == "replay")
 		facts.replayed.push_back({effect, call.fields.text("id"), call.rows.empty() ? "" : call.rows[0].text("id")});
 }
@@ -199,6 +232,8 @@ Collector::collect(const History &history)
 	for (auto &[id, attempts] : facts.attempts)
 		std::stable_sort(attempts.begin(), attempts.end(),
 						 [](const Attempt &a, const Attempt &b) { return a.number < b.number; });
+	for (Many &many : facts.cancelled_many)
+		add_cancelled_many(many);
 }
 
 // ---- unknown outcomes
@@ -255,6 +290,8 @@ traces_of(const Facts &facts)
 	for (const auto *list : {&facts.cancelled, &facts.broken})
 		for (const Intervened &one : *list)
 			note(one, has_reason(facts, one), one.number > 0);
+	for (const Many &one : facts.cancelled_many)
+		note(one, one.there > 0, one.told > 0);
 	for (const Changed &one : facts.released)
 	{
 		const Attempt *attempt = facts.attempt_of_token(one.id, one.token);
@@ -301,6 +338,8 @@ resolve(Facts &facts, History &history)
 	take_outcomes(facts.repaired);
 	take_outcomes(facts.cancelled);
 	take_outcomes(facts.broken);
+	take_outcomes(facts.cancelled_many);
+	take_outcomes(facts.replayed_many);
 	take_outcomes(facts.rescheduled);
 	take_outcomes(facts.replayed);
 }

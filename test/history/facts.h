@@ -62,6 +62,13 @@ struct Intervened : Effect {
 	int64_t number = 0; // 0: there was no answer
 };
 
+// Also of an operator: cancel_many and replay_many, which tell how many they have done, not which.
+struct Many : Effect {
+	std::string reason; // of cancel_many
+	int64_t told = -1;  // -1: there was no answer
+	int64_t there = 0;
+};
+
 struct Rescheduled : Effect {
 	std::string id;
 	int64_t due = 0; // 0: there was no answer
@@ -112,6 +119,7 @@ struct Facts {
 	std::vector<Changed> renewed, released;
 	std::vector<Repaired> repaired;
 	std::vector<Intervened> cancelled, broken;
+	std::vector<Many> cancelled_many, replayed_many;
 	std::vector<Rescheduled> rescheduled;
 	std::vector<Replayed> replayed;
 

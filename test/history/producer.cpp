@@ -51,8 +51,8 @@ private:
 
 	std::string arguments(const Fields &message)
 	{
-		std::string text =
-			"'e', '{\"tag\": \"" + message.text("tag") + "\"}', queue => " + quoted(message.text("queue"));
+		std::string text = quoted(client.round) + ", '{\"tag\": \"" + message.text("tag") + "\"}', queue => " +
+						   quoted(message.text("queue"));
 
 		for (auto [field, name] : optional_fields)
 			if (message.has(field))
@@ -85,8 +85,8 @@ private:
 
 			if (message["queue"] != queue)
 				continue;
-			json += std::string(json.empty() ? "" : ", ") + "{\"event_type\": \"e\", \"payload\": {\"tag\": \"" +
-					message["tag"] + "\"}";
+			json += std::string(json.empty() ? "" : ", ") + "{\"event_type\": \"" + client.round +
+					"\", \"payload\": {\"tag\": \"" + message["tag"] + "\"}";
 			for (auto [field, name] : optional_fields)
 				if (message.has(field))
 					json += std::string(", \"") + name + "\": \"" + message[field] + "\"";
