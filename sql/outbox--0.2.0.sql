@@ -1659,7 +1659,7 @@ CREATE FUNCTION outbox.replay_up_to(outbox_ids uuid[], keys integer[], wanted in
 RETURNS TABLE (outbox_id uuid, error text)
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_replay_up_to';
 COMMENT ON FUNCTION outbox.replay_up_to(uuid[], integer[], integer) IS
-$$replay_batch() in the order of outbox_ids, until so many are replayed by all calls of one query, or 10000 have failed since the first was: for replay_many. keys: for each a number that stands for its key, counted from 1; NULL = none. Once another transaction has something of a key, the rest of it is 55P03. One row for each that was tried, in that order: error is NULL, or an SQLSTATE.
+$$replay_batch() in the order of outbox_ids, until so many are replayed by all calls of one query, or 10000 have failed since the first was: for replay_many. keys: for each a number that stands for its key, counted from 1; NULL = none. Once another transaction has something of a key, the rest of it is 55P03. What was acknowledged is P7005. One row for each that was tried, in that order: error is NULL, or an SQLSTATE.
 Errors: 22004, 22023. Locks: as replay_batch. Cost: that of replay() for each.$$;
 
 CREATE FUNCTION outbox.confirmed(queue text, queue_again text) RETURNS boolean
@@ -1750,7 +1750,7 @@ BEGIN ATOMIC
 	)
 	SELECT f.event, f.last_error, count(*), count(t.outbox_id) FILTER (WHERE t.error IS NULL),
 		count(*) FILTER (WHERE f.is_replay OR t.error IS NOT NULL), count(*) FILTER (WHERE NOT f.is_replay AND t.outbox_id IS NULL),
-		string_agg(DISTINCT CASE WHEN f.is_replay THEN 'a replay' WHEN t.error = '55P03' THEN 'in use' WHEN t.error = 'P7005' THEN 'replayed or gone' ELSE t.error END, ', '),
+		string_agg(DISTINCT CASE WHEN f.is_replay THEN 'a replay' WHEN t.error = '55P03' THEN 'in use' WHEN t.error = 'P7005' THEN 'replayed, acknowledged or gone' ELSE t.error END, ', '),
 		min(f.outbox_id::text)::uuid
 	FROM found f LEFT JOIN tried t ON t.outbox_id = f.outbox_id
 	GROUP BY f.event, f.last_error ORDER BY f.event, f.last_error
@@ -1759,7 +1759,7 @@ END;
 COMMENT ON FUNCTION outbox.replay_many(text, text, text, timestamptz, timestamptz, integer, boolean, boolean) IS
 $$Replays the dead letters of a queue that match, or shows what it would replay: one row for each event type and error. It leaves alone what was acknowledged, what was cancelled, unless error_code is CANCELLED, and what is itself a replay, unless again is true: so two calls deliver no message twice.
 queue: an existing one. event_type, error_code, since and until (from died_at on, and before): NULL = all. batch_size: replay at most so many in this call, oldest first, of a numbered key in the order of its numbers; those that cannot be replayed do not count, up to 10000 of them after the first that is replayed. dry_run: false = replay. again: also replays that died. NULL = the default.
-matching: how many there are. done: replayed now. skipped: left alone: why = a replay, in use by another transaction, replayed or gone, or an SQLSTATE. remaining: left for the next call. sample: the oldest.
+matching: how many there are. done: replayed now. skipped: left alone: why = a replay, in use by another transaction, replayed, acknowledged or gone meanwhile, or an SQLSTATE. remaining: left for the next call. sample: the oldest.
 Errors: P7004 unknown queue; 22004, 22023 bad arguments; 25006 dry_run is false in a read-only transaction. Locks: as replay_batch; it waits for none. Cost: reads the dead letters of the queue, with one look-up in messages and one in the ledger for each, and that of replay() for each that it replays.$$;
 
 CREATE FUNCTION outbox.purge(queue text, queue_again text DEFAULT NULL, batch_size integer DEFAULT 1000, force boolean DEFAULT false)

@@ -76,11 +76,12 @@ add_dead(Call *call, const core::Uuid &id, const text *of, TimestampTz at)
 	ExecDropSingleTupleTableSlot(row);
 }
 
-void
+bool
 remove_dead(Call *call, const core::Uuid &id)
 {
 	Table *dead = open(call, dead_shape, deletes);
 	TupleTableSlot *row = table_slot_create(dead->rel, nullptr);
+	bool was_open = true;
 
 	while (find_dead(dead, id, row))
 	{
@@ -92,11 +93,13 @@ remove_dead(Call *call, const core::Uuid &id)
 			raise_busy(dead);
 		if (changed != Changed::done)
 			continue;
-		if (is_open(dead, row))
+		was_open = is_open(dead, row);
+		if (was_open)
 			note_dead(queue_of(dead, row), -1);
 		break;
 	}
 	ExecDropSingleTupleTableSlot(row);
+	return was_open;
 }
 
 bool

@@ -10,7 +10,8 @@ namespace outbox {
 
 // Does nothing if the row already exists, written by hand.
 void add_dead(Call *call, const core::Uuid &id, const text *queue, TimestampTz at);
-void remove_dead(Call *call, const core::Uuid &id);
+// False: it was acknowledged.
+bool remove_dead(Call *call, const core::Uuid &id);
 bool is_dead(Call *call, const core::Uuid &id);
 
 enum class Acknowledged { now, before, never };

@@ -132,7 +132,7 @@ forget_contents(const Message *message)
 } // namespace
 
 core::Uuid
-replay_message(Call *call, const core::Uuid &id, const TimestampTz *due)
+replay_message(Call *call, const core::Uuid &id, const TimestampTz *due, Replayable which)
 {
 	const Queue *held;
 	Message message;
@@ -146,7 +146,8 @@ replay_message(Call *call, const core::Uuid &id, const TimestampTz *due)
 	check_message(&message);
 	draw_ids(&message, 1);
 	insert_replay(call, id, message.id);
-	remove_dead(call, id);
+	if (!remove_dead(call, id) && which == Replayable::open)
+		not_a_dead_letter(id, "It was acknowledged.");
 	held = hold_queue(call, queue);
 	message.has_sequence = message.partition_key != nullptr && take_place_of(call, held, message.partition_key, id);
 	write_messages(call, held, &message, 1);

@@ -11,7 +11,10 @@
 
 namespace outbox {
 
+// Which dead letters: all, or those that were not acknowledged, else P7005.
+enum class Replayable { all, open };
+
 // Returns the new message. due: nullptr = at once.
-core::Uuid replay_message(Call *call, const core::Uuid &id, const TimestampTz *due);
+core::Uuid replay_message(Call *call, const core::Uuid &id, const TimestampTz *due, Replayable which = Replayable::all);
 
 } // namespace outbox

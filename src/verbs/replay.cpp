@@ -20,6 +20,7 @@ struct Items {
 	const TimestampTz *due; // nullptr = at once
 	ArrayArg keys;          // for replay_up_to: numbers that stand for their keys; NULL, and below 1 = none
 	Progress *progress;     // the same; else nullptr
+	Replayable which;
 };
 
 Items *
@@ -52,7 +53,7 @@ replay_item(Call *call, Items *items, int i)
 		return ERRCODE_NULL_VALUE_NOT_ALLOWED;
 	if (key > 0 && bms_is_member(key, items->progress->passed_by))
 		return ERRCODE_LOCK_NOT_AVAILABLE;
-	items->replay_ids[i] = replay_message(call, to_uuid(items->ids.items[i]), items->due);
+	items->replay_ids[i] = replay_message(call, to_uuid(items->ids.items[i]), items->due, items->which);
 	return 0;
 }
 
@@ -139,6 +140,7 @@ OUTBOX_FUNCTION(outbox_replay_up_to)
 	items->keys = required_array(fcinfo, 1, "keys");
 	check_same_length(items->keys, items->ids.count, "keys", "outbox_ids");
 	items->progress = progress_of_query(fcinfo);
+	items->which = Replayable::open;
 	begin_results(fcinfo, 2);
 	begin_call(&call, "replay_many()");
 	call.wait = Wait::never;
