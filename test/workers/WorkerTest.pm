@@ -8,7 +8,8 @@
 # - worker: what was there before it started is delivered. Killed with SIGKILL while it holds leases, with some deliveries made and
 #   not reported, it loses nothing: another worker delivers each message, under the same key, and each has one terminal attempt.
 #   Refusals and failures are reported as such. A worker whose leases are gone drops its results and goes on; one whose connection
-#   is gone connects, LISTENs and goes on. SIGTERM ends it without a lease, idle and in the middle;
+#   is gone connects, LISTENs and goes on. It delivers a batch side by side, and gives up what does not end. SIGTERM ends it without
+#   a lease, idle and in the middle;
 # - orm/producer: as producer. orm/worker: as worker, and each order is shipped exactly once.
 #
 # Each moment is chosen by a condition: a receiver holds the requests, or a lock of the test the shipments. A lease expires because
@@ -83,14 +84,15 @@ sub produce
 	return $producer->wait_end;
 }
 
-# Places so many orders, as a producer does.
+# Places so many orders, as a producer does, in one transaction with what goes before.
 sub place
 {
-	my ($count) = @_;
+	my ($count, $before) = @_;
 
-	sql(qq{
+	sql('BEGIN;' . ($before // '') . qq{
 		WITH placed AS (INSERT INTO orders (item) SELECT 'book' FROM generate_series(1, $count) RETURNING *)
-		SELECT outbox.enqueue('order.placed', to_jsonb(placed), aggregate_type => 'order', aggregate_id => id::text) FROM placed});
+		SELECT outbox.enqueue('order.placed', to_jsonb(placed), aggregate_type => 'order', aggregate_id => id::text) FROM placed;
+		COMMIT});
 	return;
 }
 
@@ -113,6 +115,9 @@ sub stops
 }
 
 sub leased { return sql('SELECT count(*) FROM outbox.pending WHERE lease_expires_at > clock_timestamp()'); }
+
+# How many leases have expired.
+sub expired { return sql(q{SELECT count(*) FROM outbox.attempts WHERE error_code = 'LEASE_EXPIRED'}); }
 
 sub expire_leases
 {
@@ -177,12 +182,16 @@ sub try_worker
 	expire_leases();
 	my $worker = start('worker');
 	delivered("$test, killed");
+	is(sql("SELECT count(DISTINCT worker_id) FROM outbox.attempts JOIN outbox.messages m USING (outbox_id) WHERE event_type = 'order.placed'") >= 2 ? 'own' : 'shared', 'own',
+		"$test: each process has a worker_id of its own");
 
 	# What it reports.
 	sql(q{SELECT outbox.alter_queue('default', backoff_base => '1 ms', backoff_cap => '1 ms')});
 	$receiver->answer('/hook', { status => 422 }, { status => 503 }, {});
-	place(2);
+	my $expired = expired();
+	place(5);
 	delivered("$test, refused", refused => 2, failed => 1);
+	is(expired(), $expired, "$test: ... each message of the batch is reported");
 	is(sql(q{SELECT string_agg(outcome, ', ' ORDER BY outcome) FROM (
 			SELECT DISTINCT a.state || ' ' || a.error_code AS outcome FROM outbox.attempts a WHERE a.error_code LIKE 'HTTP%') outcomes}),
 		'FAILED HTTP_422, RETRYABLE HTTP_503', "$test: a refusal is a dead letter, a failure is tried again");
@@ -206,30 +215,38 @@ sub try_worker
 
 	# Its connection is gone.
 	my $log = OutboxTest::log_size($node);
-	lose_connections();
+	lose_connections($worker);
 	place(1);
 	delivered("$test, connection lost");
 	is(scalar(OutboxTest::log_lines($node, $log, qr/: LISTEN outbox_pending$/)), $pooled ? 0 : 1, "$test: ... it LISTENs again, where it can");
 
-	# It is asked to stop in the middle, and has claimed a part of what is there.
+	# It is asked to stop in the middle, and has claimed a part of what is there, which it delivers side by side. Either they end, or
+	# they never do, and it gives them up.
 	$receiver->answer('/hook', { hold => 'head' });
 	place(45);
-	$receiver->wait_held('/hook', 1);
+	$receiver->wait_held('/hook', 20);
 	$worker->signal('TERM');
+	if ($pooled)
+	{
+		$receiver->answer('/hook', {});
+		$receiver->release('/hook');
+	}
+	stops($worker, "$test, in the middle");
+	cmp_ok(sql('SELECT count(*) FROM outbox.pending'), '>=', $pooled ? 25 : 45, "$test: ... and claims no more");
+	my $given_up = $pooled ? 0 : keys_received();
 	$receiver->answer('/hook', {});
 	$receiver->release('/hook');
-	stops($worker, "$test, in the middle");
-	cmp_ok(sql('SELECT count(*) FROM outbox.pending'), '>', 0, "$test: ... and claims no more");
 	$worker = start('worker');
-	delivered("$test, stopped");
+	delivered("$test, stopped", refused => $given_up);
 	$worker->signal('TERM');
 	stops($worker, "$test, idle again");
 	return;
 }
 
-# All connections of the workers end.
+# All connections of the workers end, and for a moment there is nothing to connect to.
 sub lose_connections
 {
+	my ($worker) = @_;
 
 	if ($pooled)
 	{
@@ -238,7 +255,9 @@ sub lose_connections
 	}
 	else
 	{
-		sql(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'shipper'});
+		$node->stop;
+		$worker->wait_log(qr/trying again/);
+		$node->start;
 	}
 	return;
 }
@@ -292,14 +311,15 @@ sub try_orm_worker
 	shipped("$test, lease lost");
 
 	# What cannot be shipped is a dead letter after some tries, and nothing else suffers.
-	sql(q{SELECT outbox.enqueue('order.imagined', '{"id": 0}', max_attempts => 2)});
-	place(1);
+	my $expired = expired();
+	place(3, q{SELECT outbox.enqueue('order.imagined', '{"id": 0}', max_attempts => 2);});
 	shipped("$test, fault");
+	is(expired(), $expired, "$test: ... each message of the batch is reported");
 	is(sql(q{SELECT string_agg(state::text, ', ' ORDER BY attempt_no) FROM outbox.attempts JOIN outbox.messages m USING (outbox_id)
 		WHERE event_type = 'order.imagined' AND NOT EXISTS (SELECT FROM seen WHERE seen.outbox_id = m.outbox_id)}), 'RETRYABLE, FAILED',
 		"$test: ... and what cannot be shipped is given up");
 
-	lose_connections();
+	lose_connections($worker);
 	place(1);
 	shipped("$test, connection lost");
 
@@ -307,6 +327,7 @@ sub try_orm_worker
 	$worker->signal('TERM');
 	$lock->quit;
 	stops($worker, "$test, in the middle");
+	cmp_ok(sql('SELECT count(*) FROM outbox.pending'), '>', 0, "$test: ... and claims no more");
 	$worker = start('orm/worker');
 	shipped("$test, stopped");
 	$worker->signal('TERM');
