@@ -85,7 +85,14 @@ main(int count, char **arguments)
 			"print the codes of all sinks with their classes, as a page in Markdown")
 		->trigger_on_parse();
 	options.set_version_flag("--version", "outbox-relay 0.2.0");
-	CLI11_PARSE(options, count, arguments);
+	try
+	{
+		options.parse(count, arguments);
+	}
+	catch (const CLI::ParseError &error)
+	{
+		return options.exit(error) == 0 ? 0 : 2;
+	}
 
 	int signals = take_signals();
 	curl_global_init(CURL_GLOBAL_DEFAULT);

@@ -176,10 +176,17 @@ check_source(const SourceSettings &source, const Config &config, const Sinks &si
 	try
 	{
 		Rows server = asker.ask("SELECT pg_catalog.current_setting('server_version'), current_user::text, "
-								"pg_catalog.pg_has_role('outbox_executor', 'USAGE')");
+								"pg_catalog.current_database()::text, "
+								"EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'outbox')");
 
 		std::cout << "connected to PostgreSQL " << server.text(0, 0) << " as " << server.text(0, 1) << "\n";
-		if (!server.boolean(0, 2))
+		if (!server.boolean(0, 3))
+		{
+			std::cout << "  database " << server.text(0, 2)
+					  << " does not have the extension: CREATE EXTENSION outbox\n";
+			return false;
+		}
+		if (!asker.ask("SELECT pg_catalog.pg_has_role('outbox_executor', 'USAGE')").boolean(0, 0))
 		{
 			std::cout << "  may not claim: GRANT outbox_executor TO " << server.text(0, 1) << "\n";
 			well = false;

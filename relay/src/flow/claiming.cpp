@@ -13,6 +13,17 @@ using namespace std::chrono_literals;
 constexpr size_t unlimited = SIZE_MAX;
 constexpr auto unknown_queue_pause = 10s, refused_pause = 1s;
 
+// What ends an error that does not pass by itself.
+std::string
+remedy(const std::string &code)
+{
+	if (code == "42501")
+		return "; the role needs outbox_executor: GRANT outbox_executor TO it";
+	if (code == "3F000")
+		return "; the database does not have the extension: CREATE EXTENSION outbox";
+	return "";
+}
+
 } // namespace
 
 std::vector<std::string>
@@ -140,8 +151,8 @@ Source::claim_refused(const ClaimPlan &plan, const Rows &rows)
 	}
 	else
 		claim_after = Clock::now() + refused_pause;
-	state.problem = rows.error();
-	log(Level::error, "could not claim", {{"source", my_settings.name}, {"code", code}, {"error", rows.error()}});
+	state.problem = rows.error() + remedy(code);
+	log(Level::error, "could not claim", {{"source", my_settings.name}, {"code", code}, {"error", state.problem}});
 	// A standby takes nothing: find the primary.
 	if (code == "25006")
 		on_standby = true;

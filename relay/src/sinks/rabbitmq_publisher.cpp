@@ -287,7 +287,9 @@ Publisher::returned(amqp_channel_t number, const Returned &back)
 	if (found == open.end()) // it was given up
 		return;
 	doubts.clear(*found->second.delivery, found->second.size);
-	answer(*found->second.delivery, {code_of(back.reply_code), std::to_string(back.reply_code), back.text});
+	answer(*found->second.delivery, {code_of(back.reply_code), std::to_string(back.reply_code),
+									 back.text + ": no queue is bound in exchange \"" + back.exchange +
+										 "\" for routing key \"" + back.routing_key + "\""});
 	open.erase(found);
 }
 

@@ -101,6 +101,19 @@ $receiver->start;
 is($status, 1, '--check without a database');
 unlike("$out$err", qr/$secret{dsn}/, '... and no secret in it');
 
+$node->safe_psql('postgres', 'CREATE DATABASE elsewhere; CREATE ROLE stranger LOGIN');
+($out, $err, $status) = run($config =~ s/'postgres'/'elsewhere'/r, '--check');
+is($status, 1, '--check of a database without the extension');
+like($out, qr/database elsewhere does not have the extension: CREATE EXTENSION outbox\nnot all is well/, '... says so');
+($out, $err, $status) = run($config =~ s/user=relay/user=stranger/r, '--check');
+is($status, 1, '--check as a role without rights');
+like($out, qr/may not claim: GRANT outbox_executor TO stranger/, '... says which it needs');
+
+foreach my $call ([], [ '--config', "$folder/nowhere.toml" ], [ '--nonsense' ])
+{
+	is((tool([ $program, @$call ], may_fail => 1))[2], 2, "exit status 2: outbox-relay @$call");
+}
+
 foreach my $wrong (
 	[ 'a sink that is not there', qq{[[route]]\nsink = "nowhere"\n}, qr/nowhere/ ],
 	[ 'a key that is not known', qq{[[route]]\nsink = "lines"\nnonsense = 1\n}, qr/nonsense/ ],
@@ -109,7 +122,7 @@ foreach my $wrong (
 	my ($name, $more, $what) = @$wrong;
 
 	($out, $err, $status) = run("$config$more", '--check');
-	isnt($status, 0, "$name: refused");
+	is($status, 2, "$name: refused");
 	like($err, $what, '... with its place');
 	unlike($err, qr/sesame/, '... and no secret');
 }
@@ -167,6 +180,21 @@ topic = "} . $receiver->url('/wrong') . qq{"
 	$relay->signal('TERM');
 	is($relay->wait_end, 0, 'TERM: exit status 0');
 	chmod 0755, $relay->{folder};
+}
+
+# ---------------------------------------------------------------- what is missing
+
+foreach my $missing (
+	[ 'the right to claim', qr/could not claim.*GRANT outbox_executor/, relay_config($node, $rest) =~ s/user=relay/user=stranger/r ],
+	[ 'the extension', qr/could not claim.*CREATE EXTENSION outbox/, relay_config($node, $rest) =~ s/'postgres'/'elsewhere'/r ])
+{
+	my ($what, $line, $text) = @$missing;
+	my $relay = start_relay($text, env => { SIGNING => "whsec_$secret{signing}" });
+
+	$relay->wait_log($line);
+	pass("without $what the log says what to do");
+	$relay->signal('TERM');
+	$relay->wait_end;
 }
 
 $node->stop('fast');

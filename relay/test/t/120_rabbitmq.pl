@@ -194,6 +194,8 @@ sub among_others
 among_others('homeless');
 wait_sql(q{SELECT count(*) = 20 FROM outbox.attempts JOIN outbox.messages USING (outbox_id) WHERE event_type = 'homeless' AND attempt_no = 2});
 is(outcomes('homeless'), 'RETRYABLE AMQP_NO_ROUTE', 'no queue takes them: try again');
+like(sql(q{SELECT DISTINCT error_message FROM outbox.attempts JOIN outbox.messages USING (outbox_id) WHERE event_type = 'homeless' AND attempt_no = 1}),
+	qr/^NO_ROUTE: no queue is bound in exchange "\w+" for routing key "events\.homeless"$/, '... and the ledger says where');
 bind_queue('homeless', 'events.homeless');
 wait_until_done($node);
 proven($node, 'a queue was bound', ids('homeless'), where => "event_type = 'homeless'");
