@@ -237,7 +237,7 @@ period(FunctionCallInfo fcinfo, int i, const char *name)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("%s must be between 1 hour and %d days, not %s", name, most_days,
 							   DatumGetCString(DirectFunctionCall1(interval_out, PG_GETARG_DATUM(i)))),
-						errhint("Months and years have no fixed length: give days.")));
+						interval->month != 0 ? errhint("Months and years have no fixed length: give days.") : 0));
 	return psprintf("'%d days " INT64_FORMAT " us'", interval->day, interval->time);
 }
 

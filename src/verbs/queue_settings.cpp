@@ -32,12 +32,17 @@ void
 check_choice(Datum value, const char *name, std::initializer_list<const char *> choices)
 {
 	const char *chosen = TextDatumGetCString(value);
+	StringInfoData list;
 
 	for (const char *choice : choices)
 		if (strcmp(chosen, choice) == 0)
 			return;
+	initStringInfo(&list);
+	for (const char *choice : choices)
+		appendStringInfo(&list, "%s\"%s\"", list.len == 0 ? "" : ", ", choice);
 	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					errmsg("invalid value for %s: \"%s\"", name, shown(DatumGetTextPP(value)))));
+					errmsg("invalid value for %s: \"%s\"", name, shown(DatumGetTextPP(value))),
+					errhint("Available values: %s.", list.data)));
 }
 
 void
