@@ -1586,6 +1586,12 @@ BEGIN ATOMIC
 			UNION ALL SELECT x.indexrelid FROM leaves l JOIN pg_index x ON x.indrelid = l.oid)) s
 	WHERE s.bytes > 10::bigint * 1024 * 1024 * 1024 AND NOT EXISTS (SELECT 1 FROM outbox.retention r WHERE r.keep IS NOT NULL)
 	UNION ALL
+	SELECT 'warning', 'outbox.retention', 'no old data is retired: ' || CASE WHEN n.oid IS NULL THEN 'there is no schema ' || quote_ident(r.archive_schema)
+		ELSE 'outbox_owner needs USAGE and CREATE on schema ' || quote_ident(r.archive_schema) END || ', the archive_schema of outbox.set_retention'
+	FROM outbox.retention r LEFT JOIN pg_namespace n ON n.nspname = r.archive_schema
+	WHERE r.keep IS NOT NULL AND r.archive_schema IS NOT NULL
+		AND (has_schema_privilege('outbox_owner', n.oid, 'USAGE') AND has_schema_privilege('outbox_owner', n.oid, 'CREATE')) IS NOT TRUE
+	UNION ALL
 	-- one look a queue, whatever is pending
 	SELECT 'error', 'queue ' || quote_ident(p.queue), 'does not exist, but messages of it are pending: no claim finds them'
 	FROM (
@@ -1637,7 +1643,7 @@ BEGIN ATOMIC
 	;
 END;
 COMMENT ON FUNCTION outbox.check_rows(boolean) IS
-$$What check() asks of the rows: pending ones without a message or a queue, those in DEFAULT, how much there is without a retention, keys that a dead message blocks, and limits that expired leases use up. deep: also ordered keys without a head, or with two, and messages without a turn in queues that serve keys in turn.
+$$What check() asks of the rows: pending ones without a message or a queue, those in DEFAULT, how much there is without a retention, an archive that retention cannot use, keys that a dead message blocks, and limits that expired leases use up. deep: also ordered keys without a head, or with two, and messages without a turn in queues that serve keys in turn.
 No errors. Locks: those of reading. Cost: a few look-ups a queue; deep: reads pending.$$;
 
 ---------------------------------------------------------------- many messages, and one
@@ -2305,7 +2311,7 @@ BEGIN ATOMIC
 	ORDER BY 1, 2, 3;
 END;
 COMMENT ON FUNCTION outbox.check(boolean) IS
-$$Reports problems: triggers of the outbox that are missing, replaced or not ENABLE ALWAYS, on detached and archived partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules, row level security and deferrable or excluding constraints; states beyond those of a finished try; unlogged tables; write grants, also by default, anything granted to PUBLIC, members of those who may write, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; pending rows without a message or without a queue; no background worker, and why, or one in trouble; rows in DEFAULT; 10 GB without a retention; keys that a dead message blocks; limits that expired leases use up; protected fields without a master key, under a former one, or restored without their erasures. The contracts, extensions outbox_... that require this one, are checked as well: their tables must be append-only. No row = nothing found.
+$$Reports problems: triggers of the outbox that are missing, replaced or not ENABLE ALWAYS, on detached and archived partitions too; indexes and checks that are missing or altered; foreign triggers, foreign keys, rules, row level security and deferrable or excluding constraints; states beyond those of a finished try; unlogged tables; write grants, also by default, anything granted to PUBLIC, members of those who may write, other owners, roles with more rights than CREATE EXTENSION accepts; partitions without their counterpart; pending rows without a message or without a queue; no background worker, and why, or one in trouble; rows in DEFAULT; 10 GB without a retention; an archive_schema that is missing or not granted; keys that a dead message blocks; limits that expired leases use up; protected fields without a master key, under a former one, or restored without their erasures. The contracts, extensions outbox_... that require this one, are checked as well: their tables must be append-only. No row = nothing found.
 deep: also messages that are neither pending nor ended, ordered keys of which no message can be claimed, or two, and messages without a turn. severity: error, or warning if no guarantee is broken. object: what has the problem. problem: the problem. Errors: 42501 when queues was given to another owner. No locks but those of reading; reads catalogs, queues, and the first 100 rows of pending of each queue; deep: as outbox.lost_messages(), and all of pending.$$;
 
 ---------------------------------------------------------------- owner and rights

@@ -60,6 +60,16 @@ RESET ROLE;
 SELECT has_function_privilege(r, 'outbox.set_retention(interval, interval, text)', 'EXECUTE') AS may, r FROM unnest(ARRAY['outbox_ingest', 'outbox_executor', 'outbox_operator', 'outbox_readonly']) r;
 SELECT a, v, t.try(format('SELECT outbox.set_retention(%s => %L, %s => NULL)', a, v, CASE a WHEN 'keep' THEN 'dead_letters' ELSE 'keep' END)) FROM unnest(ARRAY['keep', 'dead_letters']) a, unnest(ARRAY['1 h', '59 min', '-1 day', '1 month', '3653 days 1 us', '2147483647 days', 'soon']) v ORDER BY a, v COLLATE "C";
 SELECT t.try(format('SELECT outbox.set_retention(NULL, NULL, %L)', v)) FROM unnest(ARRAY['', 'attic', repeat('x', 64)]) v;
+-- A schema that cannot take them is allowed, since it may come later, and check() says so meanwhile.
+SELECT outbox.set_retention('1 h', archive_schema => 'At%tic');
+SELECT problem FROM outbox.check() WHERE object = 'outbox.retention';
+CREATE SCHEMA "At%tic";
+SELECT problem FROM outbox.check() WHERE object = 'outbox.retention';
+GRANT USAGE, CREATE ON SCHEMA "At%tic" TO outbox_owner;
+SELECT problem FROM outbox.check() WHERE object = 'outbox.retention';
+DROP SCHEMA "At%tic";
+SELECT outbox.set_retention(NULL, archive_schema => 'At%tic');
+SELECT problem FROM outbox.check() WHERE object = 'outbox.retention';
 SELECT outbox.set_retention(NULL);
 -- What the test sets one by one.
 CREATE FUNCTION t.keep(keep interval) RETURNS void LANGUAGE sql AS 'SELECT outbox.set_retention($1, r.dead_letters, r.archive_schema) FROM outbox.retention r';
