@@ -1,8 +1,10 @@
 // Delivers one message: POSTs it to RECEIVER_URL. Replace it by what your messages are for.
 // The receiver knows a second delivery by the Idempotency-Key, and takes no effect twice.
+const receiver = new URL(process.env.RECEIVER_URL); // a worker without it ends before it claims
+
 export async function deliver({ event_id, payload }) {
   try {
-    const response = await fetch(process.env.RECEIVER_URL, {
+    const response = await fetch(receiver, {
       method: 'POST',
       headers: { 'Content-Type': 'application/json', 'Idempotency-Key': event_id },
       body: JSON.stringify(payload),

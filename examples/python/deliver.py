@@ -9,6 +9,9 @@ import urllib.request
 from typing import NamedTuple
 
 
+RECEIVER_URL = os.environ["RECEIVER_URL"]  # a worker without it ends before it claims
+
+
 class Outcome(NamedTuple):
     state: str
     error_code: str | None = None
@@ -16,9 +19,7 @@ class Outcome(NamedTuple):
 
 def deliver(event_id: object, payload: object) -> Outcome:
     headers = {"Content-Type": "application/json", "Idempotency-Key": str(event_id)}
-    request = urllib.request.Request(
-        os.environ["RECEIVER_URL"], json.dumps(payload).encode(), headers
-    )
+    request = urllib.request.Request(RECEIVER_URL, json.dumps(payload).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=5):
             return Outcome("DISPATCHED")

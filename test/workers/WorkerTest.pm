@@ -171,6 +171,14 @@ sub try_worker
 {
 	my $test = "$way: worker";
 
+	# Without a receiver.
+	my $lost = program('worker');
+	delete $lost->{env}{RECEIVER_URL};
+	$lost->spawn;
+	isnt($lost->wait_end, 0, "$test: it ends if it does not know where to deliver");
+	is(sql(q{SELECT count(*) FILTER (WHERE claimed_by IS NULL AND attempt_count = 0) > 0 AND count(*) FILTER (WHERE claimed_by IS NOT NULL) = 0 FROM outbox.pending}),
+		't', '... before it claims');
+
 	# Killed in the middle, when five are delivered and not reported.
 	$receiver->answer('/hook', ({}) x 5, { hold => 'head' });
 	my $killed = start('worker');

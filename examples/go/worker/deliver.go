@@ -11,10 +11,22 @@ import (
 
 var client = http.Client{Timeout: 5 * time.Second}
 
+// A worker without it ends before it claims.
+var receiver = variable("RECEIVER_URL")
+
+func variable(name string) string {
+	value := os.Getenv(name)
+	if value == "" {
+		fmt.Fprintln(os.Stderr, name, "is not set")
+		os.Exit(2)
+	}
+	return value
+}
+
 // deliver POSTs one message to RECEIVER_URL. Replace it by what your messages are for.
 // The receiver knows a second delivery by the Idempotency-Key, and takes no effect twice.
 func deliver(eventID, payload string) (state, errorCode string) {
-	request, err := http.NewRequest(http.MethodPost, os.Getenv("RECEIVER_URL"), strings.NewReader(payload))
+	request, err := http.NewRequest(http.MethodPost, receiver, strings.NewReader(payload))
 	if err != nil {
 		return "RETRYABLE", "BAD_URL"
 	}

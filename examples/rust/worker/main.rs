@@ -6,7 +6,7 @@ mod deliver;
 mod report;
 
 use futures_util::future::join_all;
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 use tokio::signal::{ctrl_c, unix::SignalKind, unix::signal};
 use tokio::{select, sync::watch, time::sleep};
 use tokio_postgres::{Error, types::Type};
@@ -38,6 +38,7 @@ async fn work(me: &str, stopping: &mut watch::Receiver<bool>) -> Result<(), Erro
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> std::io::Result<()> {
+    LazyLock::force(&deliver::RECEIVER);
     let me = format!("{}:{}", hostname::get()?.display(), std::process::id());
     let mut terminate = signal(SignalKind::terminate())?;
     let (stop, mut stopping) = watch::channel(false);

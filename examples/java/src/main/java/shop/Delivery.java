@@ -6,6 +6,7 @@ import java.net.http.HttpRequest;
 import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse.BodyHandlers;
 import java.time.Duration;
+import java.util.Objects;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 
@@ -16,10 +17,17 @@ import java.util.concurrent.CompletableFuture;
 final class Delivery {
     private static final HttpClient HTTP = HttpClient.newHttpClient();
 
+    private static final String RECEIVER = System.getenv("RECEIVER_URL");
+
     record Outcome(String state, String errorCode) {}
 
+    /** A worker without a receiver ends before it claims. */
+    static void requireReceiver() {
+        Objects.requireNonNull(RECEIVER, "RECEIVER_URL");
+    }
+
     static CompletableFuture<Outcome> deliver(UUID eventId, String payload) {
-        HttpRequest request = HttpRequest.newBuilder(URI.create(System.getenv("RECEIVER_URL")))
+        HttpRequest request = HttpRequest.newBuilder(URI.create(RECEIVER))
                 .timeout(Duration.ofSeconds(5))
                 .header("Content-Type", "application/json")
                 .header("Idempotency-Key", eventId.toString())

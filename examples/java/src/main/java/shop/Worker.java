@@ -34,6 +34,7 @@ public final class Worker {
     }
 
     public static void main(String[] args) throws InterruptedException {
+        Delivery.requireReceiver();
         Thread worker = Thread.currentThread();
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
             stopping = true;
