@@ -169,6 +169,15 @@ is_deeply($last->{types}, { $table =~ /^\| `(\w+)` \| (\w+)/mg }, 'metrics and t
 is(join(' ', map { $last->{text} =~ /^# HELP $_ \S.*\n# TYPE $_ /m ? () : $_ } keys %{ $last->{types} }), '', 'each has help');
 is_deeply(growth({ values => {} }, $last), {}, 'at first all counters are 0');
 
+# What docs/metrics.md does for the textfile collector.
+my ($adds_label) = slurp_file('docs/metrics.md') =~ /sed -E -i '(.+?)' bank/ or die 'nothing adds the label';
+my $file = PostgreSQL::Test::Utils::tempdir() . '/bank.prom';
+
+PostgreSQL::Test::Utils::append_to_file($file, $last->{text});
+PostgreSQL::Test::Utils::run_log([ 'sed', '-E', '-i', $adds_label, $file ]);
+is(join("\n", grep { !/^#/ && !/^\w+\{database="bank"[,}]/ } split /\n/, slurp_file($file)), '', 'each sample gets the label database');
+is_clean('with the label', slurp_file($file));
+
 # ---------------------------------------------------------------- producers
 
 # Leases last, and repairs and retries are due, when a step says so.
