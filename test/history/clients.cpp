@@ -194,11 +194,11 @@ private:
 	// ago.
 	void begin_many(Session &session)
 	{
-		session.begin(random.chance(70) ? "READ COMMITTED" : "REPEATABLE READ");
+		session.begin(random.chance(50) ? "READ COMMITTED" : "REPEATABLE READ");
 		if (random.chance(50))
 		{
 			session.ask("SELECT pg_current_snapshot()");
-			pause_ms(random.between(1, 50));
+			pause_ms(random.between(1, 200));
 		}
 	}
 
