@@ -36,7 +36,7 @@ struct Loss {
 	const char *hint;
 };
 
-constexpr char drop_it[] = "Do not report this try again: another claim delivers the message.";
+constexpr char drop_it[] = "Do not report this attempt again: another claim delivers the message.";
 
 bool
 message_exists(Call *call, const core::Uuid &id)
@@ -52,14 +52,14 @@ Loss
 loss_recorded(const Recorded &recorded)
 {
 	if (recorded.cancelled)
-		return {psprintf("It was cancelled, as attempt %d.", recorded.attempt_no), "Do not report this try again."};
+		return {psprintf("It was cancelled, as attempt %d.", recorded.attempt_no), "Do not report this attempt again."};
 	if (recorded.broken)
 		return {psprintf("An operator broke the lease, and it was recorded as attempt %d.", recorded.attempt_no),
-				"Do not report this try again."};
+				"Do not report this attempt again."};
 	if (recorded.released)
 		return {psprintf("It was released once more than max_releases allows, which was recorded as attempt %d (%s).",
 						 recorded.attempt_no, core::name(recorded.state)),
-				"Do not report this try again."};
+				"Do not report this attempt again."};
 	if (recorded.state == core::Record::zombie_requeue)
 		return {
 			psprintf("The lease expired and was recorded as attempt %d under this very token.", recorded.attempt_no),
@@ -79,7 +79,7 @@ loss_of_what_is_not_pending(Call *call, const core::Uuid &id)
 	if (end.attempt_no > 0)
 		return {
 			psprintf("It has ended, as attempt %d (%s) under another lease.", end.attempt_no, core::name(end.state)),
-			"Do not report this try again."};
+			"Do not report this attempt again."};
 	if (message_exists(call, id))
 		return {"It is neither pending nor ended.", "Have an operator call outbox.restore_pending()."};
 	return {"There is no message of this outbox_id: it never existed, or its partition was retired.",
@@ -92,9 +92,10 @@ how_it_was_lost(Call *call, const Holding &holding, const core::Uuid &id, const 
 	Recorded recorded;
 
 	if (holding.held == Held::expired)
-		return {psprintf("The lease expired at %s.", timestamptz_to_str(holding.row->lease_expires_at)),
-				"Do not report this try again: another claim delivers the message. Renew leases before they expire, or "
-				"claim with a longer one."};
+		return {
+			psprintf("The lease expired at %s.", timestamptz_to_str(holding.row->lease_expires_at)),
+			"Do not report this attempt again: another claim delivers the message. Renew leases before they expire, or "
+			"claim with a longer one."};
 	if (holding.held == Held::other_worker)
 		return {psprintf("The lease belongs to worker \"%s\".", shown(holding.row->claimed_by)),
 				"Report with the worker_id that claimed the message."};

@@ -153,7 +153,7 @@ $page{'table-grows'} = sub {
 	my $report = as($main);
 	my $shorter = sub { s/1 minute/0 seconds/g };
 
-	$report->query($_) foreach q{SET application_name = 'nightly report'}, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT count(*) FROM outbox.messages';
+	$report->query($_) foreach q{SET application_name = 'nightly report'}, 'BEGIN', 'SELECT pg_current_xact_id()'; # has no backend_xmin then
 	run($main, 'table-grows', rewrite => { 'Look' => $shorter, 'An old snapshot is held' => $shorter }, after => {
 		'An old snapshot is held' => sub { is(sql(q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'nightly report'}), '0', 'the report has ended'); },
 		'Everything is kept for ever' => sub { is(sql('SELECT keep, dead_letters FROM outbox.retention'), '90 days|365 days', 'retention is set'); } });
