@@ -135,7 +135,8 @@ void
 raise_not_pending(const core::Uuid &id)
 {
 	ereport(ERROR, (errcode(ERRCODE_OUTBOX_NOT_PENDING), errmsg("NOT_PENDING: message %s is not pending", shown(id)),
-					errdetail("It has ended already, or there is no such message.")));
+					errdetail("It has ended already, or there is no such message."),
+					errhint("outbox.explain() says what became of it.")));
 }
 
 void

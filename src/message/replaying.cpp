@@ -17,8 +17,9 @@ namespace {
 [[noreturn]] void
 not_a_dead_letter(const core::Uuid &id, const char *detail)
 {
-	ereport(ERROR, (errcode(ERRCODE_OUTBOX_NOT_PENDING),
-					errmsg("NOT_PENDING: message %s is not a dead letter", shown(id)), errdetail("%s", detail)));
+	ereport(ERROR,
+			(errcode(ERRCODE_OUTBOX_NOT_PENDING), errmsg("NOT_PENDING: message %s is not a dead letter", shown(id)),
+			 errdetail("%s", detail), errhint("outbox.explain() says what became of it.")));
 }
 
 // Its terminal attempt must be FAILED.

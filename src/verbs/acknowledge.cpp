@@ -25,7 +25,8 @@ OUTBOX_FUNCTION(outbox_acknowledge_dead)
 	if (result == Acknowledged::never)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUTBOX_NOT_PENDING), errmsg("NOT_PENDING: message %s is not a dead letter", shown(id)),
-				 errdetail("It was replayed, it did not end as FAILED, or there is no such message.")));
+				 errdetail("It was replayed, it did not end as FAILED, or there is no such message."),
+				 errhint("outbox.explain() says what became of it.")));
 	if (result == Acknowledged::now)
 		record_for_message(&call, Audited::dead_acknowledged, queue, id, 0, reason);
 	end_call(&call);
