@@ -12,6 +12,7 @@ using namespace std::chrono_literals;
 
 constexpr size_t unlimited = SIZE_MAX;
 constexpr auto unknown_queue_pause = 10s, refused_pause = 1s;
+constexpr auto same_refusal_pause = 60s; // in the log
 
 // What ends an error that does not pass by itself.
 std::string
@@ -126,6 +127,7 @@ Source::take_claimed(const ClaimPlan &plan, const Rows &rows, int first_row, Clo
 	tried_alone(plan);
 	state.last_claim = polled = Clock::now();
 	state.claimed += count;
+	refusal.clear();
 	observers.metrics.claimed(my_settings.name, count);
 	for (int row = first_row; row < rows.count(); row++)
 		accept(decode(rows, row, first_column, sent));
@@ -152,7 +154,12 @@ Source::claim_refused(const ClaimPlan &plan, const Rows &rows)
 	else
 		claim_after = Clock::now() + refused_pause;
 	state.problem = rows.error() + remedy(code);
-	log(Level::error, "could not claim", {{"source", my_settings.name}, {"code", code}, {"error", state.problem}});
+	if (refusal != state.problem || Clock::now() >= refusal_again)
+	{
+		log(Level::error, "could not claim", {{"source", my_settings.name}, {"code", code}, {"error", state.problem}});
+		refusal = state.problem;
+		refusal_again = Clock::now() + same_refusal_pause;
+	}
 	// A standby takes nothing: find the primary.
 	if (code == "25006")
 		on_standby = true;

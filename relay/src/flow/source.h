@@ -139,6 +139,8 @@ private:
 	std::deque<std::string> suspects;                        // queues of which one is not there
 	bool keys_are_free = false;                              // by what is reported next
 	Clock::time_point claim_after{};
+	std::string refusal; // of claims, as the log has it, and when it is logged again
+	Clock::time_point refusal_again{};
 	Reports reports;
 	Unflushed<Outlet> filled; // in this turn of the loop
 

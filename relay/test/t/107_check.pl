@@ -185,14 +185,16 @@ topic = "} . $receiver->url('/wrong') . qq{"
 # ---------------------------------------------------------------- what is missing
 
 foreach my $missing (
-	[ 'the right to claim', qr/could not claim.*GRANT outbox_executor/, relay_config($node, $rest) =~ s/user=relay/user=stranger/r ],
-	[ 'the extension', qr/could not claim.*CREATE EXTENSION outbox/, relay_config($node, $rest) =~ s/'postgres'/'elsewhere'/r ])
+	[ 'the right to claim', qr/could not claim.*GRANT outbox_executor/, qr/permission denied/, relay_config($node, $rest) =~ s/user=relay/user=stranger/r ],
+	[ 'the extension', qr/could not claim.*CREATE EXTENSION outbox/, qr/schema "outbox" does not exist/, relay_config($node, $rest) =~ s/'postgres'/'elsewhere'/r ])
 {
-	my ($what, $line, $text) = @$missing;
+	my ($what, $line, $refused, $text) = @$missing;
+	my $before = () = slurp($node->logfile) =~ /$refused/g;
 	my $relay = start_relay($text, env => { SIGNING => "whsec_$secret{signing}" });
 
 	$relay->wait_log($line);
-	pass("without $what the log says what to do");
+	wait_for(sub { (() = slurp($node->logfile) =~ /$refused/g) >= $before + 4 }, 'more claims');
+	cmp_ok(scalar(() = $relay->log =~ /$line/g), '<', 4, "without $what the log says what to do, and not at each claim");
 	$relay->signal('TERM');
 	$relay->wait_end;
 }
