@@ -98,10 +98,17 @@ $node->safe_psql('postgres', q{
 	CREATE SCHEMA migration AUTHORIZATION migrator;
 	INSERT INTO app.outbox_events (event_type, payload) VALUES ('fine', '1'), ('', '1'), ('fine', '1')});
 install($node, 'table', table => 'app.outbox_events', queue => 'work');
+like(run_script($node, 'table', table => 'app.outbox_events', queue => 'work'), qr/already exists/, 'the script runs once');
 is(call($node, q{SET default_transaction_isolation = 'repeatable read'; CALL migration.redirect(in_order => true)}), '25001', 'a snapshot that may be old is refused');
 is(call($node, 'CALL migration.move()'), '22023', 'a row that enqueue refuses stops its batch');
 is(call($node, 'CALL migration.move(batch => 1)'), '22023', '... and, one by one,');
 is($node->safe_psql('postgres', q{SELECT string_agg(event_type, ' ' ORDER BY id) FROM migration.pending}), ' fine', '... is the first that is left');
+$node->safe_psql('postgres', q{
+	DELETE FROM app.outbox_events WHERE event_type = '';
+	INSERT INTO app.outbox_events (event_type, payload) VALUES ('large', jsonb_build_object('text', repeat('x', 30000000)))});
+like(call($node, 'CALL migration.move()'), qr/ 2 rows moved, 0 left/, 'once it is corrected the rest is moved, a large payload, too');
+is(call($node, 'CALL migration.redirect()'), '', 'the redirection is made');
+is(call($node, 'CALL migration.redirect()'), '42710', '... once');
 $node->safe_psql('postgres', 'DROP OWNED BY migrator CASCADE; DROP ROLE migrator');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_trigger WHERE tgrelid = 'app.outbox_events'::regclass}), '0', 'nothing of it remains');
 $node->stop;

@@ -60,6 +60,10 @@ $node->safe_psql('postgres', q{
 	SELECT graphile_worker.force_unlock_workers(ARRAY(SELECT DISTINCT locked_by FROM graphile_worker.jobs WHERE locked_by IS NOT NULL))});
 call($node, 'CALL migration.move()', role => 'owner');
 is($node->safe_psql('postgres', q{SELECT headers, max_attempts FROM outbox.messages WHERE event_type = 'locked'}), '{"attempts_before": 1}|24', 'a job that was unlocked by force is moved, too');
+my $refused = $node->safe_psql('postgres', q{SELECT id FROM graphile_worker.add_job('zero', '{"text": "\u0000"}')});
+is(call($node, 'CALL migration.move()', role => 'owner'), '22P05', 'a payload that jsonb does not take is refused');
+is($node->safe_psql('postgres', q{SELECT id FROM migration.pending WHERE movable ORDER BY place, id LIMIT 1}), $refused, '... and found as the page says');
+$node->safe_psql('postgres', "SELECT graphile_worker.permanently_fail_jobs(ARRAY[$refused])");
 $node->safe_psql('postgres', q{SELECT outbox.cancel(outbox_id, 'end of this part') FROM outbox.pending});
 
 # ---------------------------------------------------------------- everything runs

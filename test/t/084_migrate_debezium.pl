@@ -20,7 +20,8 @@ $node->safe_psql('postgres', q{
 	SET ROLE shop;
 	CREATE TABLE app.outboxevent (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregatetype varchar(255) NOT NULL, aggregateid varchar(255) NOT NULL, type varchar(255) NOT NULL, payload jsonb);
 	GRANT USAGE ON SCHEMA app TO producer;
-	GRANT SELECT, INSERT, DELETE ON app.outboxevent TO producer;
+	GRANT SELECT, DELETE ON app.outboxevent TO producer;
+	GRANT INSERT (aggregatetype, aggregateid, type, payload) ON app.outboxevent TO producer;
 	RESET ROLE;
 	SELECT pg_create_logical_replication_slot('debezium', 'test_decoding');
 	SELECT outbox.pause('work');
