@@ -21,10 +21,7 @@ sub make_origin
 	my ($node, $version) = @_;
 
 	$node->safe_psql('postgres', 'CREATE ROLE owner LOGIN IN ROLE outbox_ingest; GRANT CREATE ON DATABASE postgres TO owner');
-	my $worker = start_node($node, 'owner', 'graphile_worker', $version, $seed, 0);
-
-	$node->poll_query_until('postgres', q{SELECT to_regclass('graphile_worker._private_jobs') IS NOT NULL AND to_regprocedure('graphile_worker.force_unlock_workers(text[])') IS NOT NULL}) or die;
-	stop_node($worker);
+	stop_node(start_node($node, 'owner', 'graphile_worker', $version, $seed), 0);
 	$node->safe_psql('postgres', q{
 		CREATE FUNCTION produce_old(key text) RETURNS bigint LANGUAGE sql SECURITY DEFINER AS $$
 			SELECT j.id FROM make_unit(key) u, graphile_worker.add_job('work', json_build_object('unit', u), queue_name => key) j
