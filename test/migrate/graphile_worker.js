@@ -3,8 +3,7 @@
 //	node graphile_worker.js CONNECTION-STRING VERSION SEED [FAILURES]
 //
 // VERSION: one of those in package.json, such as 0.18. FAILURES: one task in so many fails, 0: none; without it, it only makes its schema.
-// SIGTERM ends it when it has finished
-// what it holds.
+// SIGTERM ends it when it has finished what it holds.
 const [connectionString, version, seed, failures] = process.argv.slice(2);
 let state = Number(seed) % 2147483647 || 1;
 const random = n => (state = state * 48271 % 2147483647) % n;

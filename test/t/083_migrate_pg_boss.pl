@@ -15,13 +15,14 @@ plan skip_all => $ENV{OUTBOX_OLD_QUEUES_MISSING} // 'pg-boss is not installed' u
 my $seed = seed();
 my $node = new_node('main', preload => 1, conf => 'synchronous_commit = off');
 make_units($node);
+my $superuser = $node->safe_psql('postgres', 'SELECT current_user');
 
 # The schema as pg-boss makes it, with the queues mail and other, and the script.
 sub make_origin
 {
 	my ($version, $schema, %variables) = @_;
 
-	stop_node(start_node($node, 'postgres', 'pg_boss', $version, $schema, $seed, 'create'), 0);
+	stop_node(start_node($node, $superuser, 'pg_boss', $version, $schema, $seed, 'create'), 0);
 	$node->safe_psql('postgres', qq{
 		GRANT USAGE ON SCHEMA $schema TO migrator;
 		GRANT SELECT, UPDATE, DELETE, TRIGGER ON ALL TABLES IN SCHEMA $schema TO migrator;
@@ -69,8 +70,8 @@ sub try_load
 	my ($version, $schema) = @_;
 
 	$node->safe_psql('postgres', qq{INSERT INTO $schema.job (name, data, retry_limit) SELECT 'mail', jsonb_build_object('unit', make_unit('backlog')), 20 FROM generate_series(1, 800)});
-	my $producer = start_node($node, 'postgres', 'pg_boss', $version, $schema, $seed, 'produce');
-	my $worker = start_node($node, 'postgres', 'pg_boss', $version, $schema, $seed + 1, 'work');
+	my $producer = start_node($node, $superuser, 'pg_boss', $version, $schema, $seed, 'produce');
+	my $worker = start_node($node, $superuser, 'pg_boss', $version, $schema, $seed + 1, 'work');
 	my $load = start_load($node, $seed, work_new => [ 2, 100 ], produce_new => [ 2, 50 ]);
 	$node->poll_query_until('postgres', q{SELECT count(*) > 20 FROM effects WHERE side = 'old'}) or die;
 	move_and_kill($node);
