@@ -14,6 +14,6 @@ note($said);
 ok($ended, 'it ends well') or diag($said);
 like($said, qr/^a participant was killed with SIGKILL; it held [1-9]\d* commands, and 1 answer /m, 'a participant dies in the middle');
 is(scalar(() = $said =~ /^true: /mg), 16, 'all that it claims is true');
-like($said, qr/^\d+ orders, each done once or undone$/m, '... and it says so');
+like($said, qr/^\d+ orders, each done once or undone;/m, '... and it says so');
 
 done_testing();
