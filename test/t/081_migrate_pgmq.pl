@@ -81,6 +81,7 @@ script($node, 'work_old', '\set outcome random(0, 9)', 'CALL work_old(:outcome);
 
 # ---------------------------------------------------------------- what is held, and what waits
 
+like(run_script($node, 'pgmq', table => 'public.units', queue => 'work'), qr/public\.units is not the table of a queue of pgmq 1\.5/, 'another table is refused');
 install($node, 'pgmq', table => 'pgmq.q_mail', queue => 'work');
 $node->safe_psql('postgres', q{
 	SELECT pgmq.send('mail', '{"is": "read"}', NULL, 0);
