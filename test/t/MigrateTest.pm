@@ -198,13 +198,13 @@ sub move_and_kill
 sub redirect
 {
 	my ($node, %options) = @_;
+	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
 	my $said;
 
-	for (1 .. 100)
+	do
 	{
 		$said = call($node, 'CALL migration.redirect(' . ($options{in_order} ? 'in_order => true' : '') . ')', %options);
-		last if $said !~ /^(?:55P03|55006)$/;
-	}
+	} while ($said =~ /^(?:55P03|55006)$/ && time < $end);
 	is($said, '', 'the redirection is made');
 	return;
 }
@@ -215,12 +215,15 @@ sub drain
 	my ($node, %options) = @_;
 
 	$node->poll_query_until('postgres', $options{until}) or die if $options{until};
-	for (1 .. 600)
+	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+	my $left;
+
+	do
 	{
 		call($node, 'CALL migration.move()', %options);
-		last if $node->safe_psql('postgres', 'SELECT count(*) FROM migration.pending') == 0;
-	}
-	is($node->safe_psql('postgres', 'SELECT count(*) FROM migration.pending'), '0', 'nothing is left in the old place');
+		$left = $node->safe_psql('postgres', 'SELECT count(*) FROM migration.pending');
+	} while ($left > 0 && time < $end);
+	is($left, '0', 'nothing is left in the old place');
 	$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM outbox.pending WHERE queue = 'work'}) or die 'messages remain';
 	return;
 }
