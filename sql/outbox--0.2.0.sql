@@ -1692,11 +1692,9 @@ BEGIN ATOMIC
 		WHERE (cancel_many.event_type IS NULL OR (p.m).event_type = cancel_many.event_type)
 			AND (cancel_many.error_code IS NULL OR (p.a).error_code = cancel_many.error_code)
 	), pages AS (
-		SELECT c.page, array_agg(c.outbox_id ORDER BY c.place) AS ids
-		FROM (
-			SELECT k.outbox_id, k.place, (k.place - 1) / 1000 AS page
-			FROM (SELECT f.outbox_id, row_number() OVER (ORDER BY f.outbox_id) AS place FROM found f WHERE NOT f.is_leased) k) c
-		GROUP BY c.page ORDER BY c.page
+		SELECT (c.place - 1) / 1000 AS page, array_agg(c.outbox_id ORDER BY c.place) AS ids
+		FROM (SELECT f.outbox_id, row_number() OVER (ORDER BY f.outbox_id) AS place FROM found f WHERE NOT f.is_leased) c
+		GROUP BY 1 ORDER BY 1
 	), tried AS MATERIALIZED (
 		SELECT b.outbox_id, b.error
 		FROM pages g CROSS JOIN LATERAL outbox.cancel_up_to(g.ids, (SELECT c.size FROM checked c), cancel_many.reason, cancel_many.force IS TRUE) b
@@ -1739,16 +1737,14 @@ BEGIN ATOMIC
 			AND CASE WHEN replay_many.error_code IS NULL THEN (d.a).error_code IS DISTINCT FROM 'CANCELLED' ELSE (d.a).error_code = replay_many.error_code END
 	), pages AS (
 		-- oldest first, of a key in the order of its numbers
-		SELECT c.page, array_agg(c.outbox_id ORDER BY c.place) AS ids, array_agg(c.key ORDER BY c.place) AS keys
+		SELECT (c.place - 1) / 1000 AS page, array_agg(c.outbox_id ORDER BY c.place) AS ids, array_agg(c.key ORDER BY c.place) AS keys
 		FROM (
-			SELECT k.outbox_id, k.key, k.place, (k.place - 1) / 1000 AS page
+			SELECT k.outbox_id, k.key, row_number() OVER (ORDER BY k.last, k.number, k.outbox_id) AS place
 			FROM (
-				SELECT l.outbox_id, l.key, row_number() OVER (ORDER BY l.last, l.number, l.outbox_id) AS place
-				FROM (
-					SELECT f.outbox_id, f.number, CASE WHEN f.number IS NOT NULL THEN dense_rank() OVER (ORDER BY f.number IS NULL, f.key)::integer END AS key,
-						max(f.outbox_id::text COLLATE "C") OVER (PARTITION BY f.number IS NULL, f.key ORDER BY f.number, f.outbox_id) AS last
-					FROM found f WHERE NOT f.is_replay) l) k) c
-		GROUP BY c.page ORDER BY c.page
+				SELECT f.outbox_id, f.number, CASE WHEN f.number IS NOT NULL THEN dense_rank() OVER (ORDER BY f.number IS NULL, f.key)::integer END AS key,
+					max(f.outbox_id::text COLLATE "C") OVER (PARTITION BY f.number IS NULL, f.key ORDER BY f.number, f.outbox_id) AS last
+				FROM found f WHERE NOT f.is_replay) k) c
+		GROUP BY 1 ORDER BY 1
 	), tried AS MATERIALIZED (
 		SELECT b.outbox_id, b.error
 		FROM pages g CROSS JOIN LATERAL outbox.replay_up_to(g.ids, g.keys, (SELECT c.size FROM checked c)) b
