@@ -1,10 +1,11 @@
 // enqueue, enqueue_and_claim: one message in a producer's transaction.
 //
 // Guarantees: as in enqueueing.h, in the caller's transaction. enqueue_and_claim requires both roles,
-// because it also gives a lease. For batches see enqueue_batch.cpp.
+// because it also gives a lease; a client that is gone gets none. For batches see enqueue_batch.cpp.
 
 #include "server/args.h"
 #include "server/boundary.h"
+#include "server/client.h"
 #include "message/audit_notes.h"
 #include "message/enqueueing.h"
 
@@ -129,6 +130,7 @@ OUTBOX_FUNCTION(outbox_enqueue_and_claim)
 	begin_call(&call, "enqueue_and_claim()");
 	begin_enqueueing(&call);
 	write_message(&call, queue, &message);
+	check_client_after_wait();
 	leased = message.created && message.leased_to != nullptr;
 	if (leased)
 		note_audited(&call, {Audited::claimed, queue, worker, message.id, 1, message.lease_expires_at});

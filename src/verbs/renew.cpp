@@ -1,13 +1,14 @@
 // renew, release: a worker extends its leases, or returns them untried.
 //
 // Guarantees: each item is fenced like a completion. They never wait: 55P03 is the result for a row
-// that another transaction holds. The ledger does not change, except for releases beyond the queue's
-// max_releases: each of these is a try and leaves one attempt.
+// that another transaction holds. A client that is gone renews nothing. The ledger does not change, except
+// for releases beyond the queue's max_releases: each of these is a try and leaves one attempt.
 //
 // Shape: they differ only in the change of the row. The pass that changes rows leaves a release that
 // counts as a try, and it is then reported as a try.
 
 #include "server/args.h"
+#include "server/client.h"
 #include "server/errors.h"
 #include "rows/batch.h"
 #include "message/audit_notes.h"
@@ -213,6 +214,7 @@ OUTBOX_FUNCTION(outbox_renew)
 		*expires_at = row->lease_expires_at;
 		return true;
 	});
+	check_client_after_wait();
 	put_items(fcinfo, &items);
 	end_call(&call);
 	return static_cast<Datum>(0);

@@ -6,7 +6,7 @@
 # it is rolled back, reaches another session; so does one that comes when an earlier wait was given up in a subtransaction; so
 # do messages when the worker ends, or is switched off. A queue that is dropped ends the wait. wait_for_work heeds the
 # limit of a queue. A client that dies in a call that waits
-# gets no lease: for work, for a lock, for a row. (Messages of level DEBUG1 count looks and wake-ups.)
+# gets no lease, and renews none: for work, for a lock, for a row. (Messages of level DEBUG1 count looks and wake-ups.)
 use strict;
 use warnings;
 
@@ -260,7 +260,9 @@ my $lease = do_sql(q{SELECT format('ARRAY[%L]::uuid[], ARRAY[%L]::uuid[]', outbo
 my @calls = (
 	[ q{LOCK TABLE outbox.messages}, q{SELECT FROM outbox.claim('ghost', 10)}, 'for a lock' ],
 	[ q{SELECT FROM outbox.pending WHERE claimed_by = 'first' FOR UPDATE},
-		qq{SELECT FROM outbox.complete_and_claim('first', $lease, ARRAY['DISPATCHED']::outbox.attempt_state[])}, 'for a row of complete_and_claim' ]);
+		qq{SELECT FROM outbox.complete_and_claim('first', $lease, ARRAY['DISPATCHED']::outbox.attempt_state[])}, 'for a row of complete_and_claim' ],
+	[ q{LOCK TABLE outbox.messages}, q{SELECT FROM outbox.enqueue_and_claim('ghost', 'e', '1', lease => '1 h')}, 'for a lock of enqueue_and_claim' ],
+	[ q{LOCK TABLE outbox.pending}, qq{SELECT FROM outbox.renew('first', $lease, '5 h')}, 'for a lock of renew' ]);
 foreach my $call (@calls)
 {
 	my ($hold, $sql, $name) = @$call;
@@ -275,7 +277,8 @@ foreach my $call (@calls)
 	$holder->query_safe('COMMIT');
 	leases_nothing($ghost, "a client that dies while it waits $name gets no lease");
 }
-is(do_sql(q{SELECT count(*) FROM outbox.pending WHERE claimed_by = 'first'}), '1', '... what it reported is not recorded, and it claims nothing');
+is(do_sql(q{SELECT count(*), bool_and(lease_expires_at < now() + interval '2 h') FROM outbox.pending WHERE claimed_by = 'first'}), '1|t',
+	'... what it reported is not recorded, and its lease is not renewed');
 is(do_sql(q{SELECT count(*) FROM outbox.claim('alive', 100)}), '9', '... all is left for a living worker');
 
 $holder->quit;
