@@ -2,6 +2,8 @@
 
 #include "rows/known_table.h"
 
+#include "server/stop_point.h"
+
 namespace outbox {
 
 namespace {
@@ -142,6 +144,7 @@ look_over(const Shape &shape, Relation rel, int access)
 	KnownTable *known;
 	Layout layout;
 
+	OUTBOX_STOP_POINT("table_looked_over");
 	look_at(RelationGetRelid(rel));
 	// A table with such problems is surveyed each time.
 	changed_meanwhile |= raise_first(survey(shape, rel, &layout), rel, access != reads);

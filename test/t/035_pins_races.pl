@@ -3,7 +3,8 @@
 # Proves: whatever a call waits for, VACUUM does not wait for the call: neither for a page of
 # an index nor for one of a table (FREEZE waits for those). So no deadlock can arise that the
 # server does not see, because one of its waits is for a pin: VACUUM for a call, ALTER TABLE
-# for VACUUM, and the call for the transaction that alters the table.
+# for VACUUM, and the call for the transaction that alters the table. What VACUUM makes a session forget of a table
+# is looked up once, also within a transaction.
 #
 # The library with stop points also ends the server where a lock is taken with a probe standing
 # on a row, whether it has to be waited for or not: all tests of its kind prove this.
@@ -159,6 +160,24 @@ like(scalar result_of($caller), qr/^[0-9a-f-]{36}$/, '... it ends');
 
 vacuum_beside('alter_queue for pending', 'LOCK TABLE outbox.pending', q{SELECT outbox.alter_queue('default', max_attempts => 5)}, 'outbox.queues');
 end_of('', 'it ends');
+
+# ---------------------------------------------------------------- what VACUUM makes a session forget
+
+make_stop_points($node);
+$caller->query_safe('BEGIN');
+$caller->query_safe(q{SELECT outbox.enqueue('before', '1')});
+$node->safe_psql('postgres', 'VACUUM (TRUNCATE off) outbox.pending');
+$caller->query_safe(q{SELECT outbox.enqueue('after', '1')});
+act_at($node, 'table_looked_over', '58030', $caller->{outbox_pid});
+is($caller->query_safe(q{SELECT count(*) FROM generate_series(1, 9) n, outbox.enqueue('then', to_jsonb(n))}), '9',
+	'a transaction looks a table over once after a VACUUM, and not in each call');
+$node->safe_psql('postgres', 'VACUUM (TRUNCATE off) outbox.pending');
+$caller->{stderr} = '';
+$caller->query(q{SELECT outbox.enqueue('again', '1')});
+like($caller->{stderr}, qr/stop point "table_looked_over" fails/, '... as it does after the next one');
+release($node, 'table_looked_over');
+$caller->{stderr} = '';
+$caller->query_safe('ROLLBACK');
 
 $_->quit foreach $owner, $caller, $cleaner;
 $node->stop('fast');
