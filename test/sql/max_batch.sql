@@ -22,7 +22,9 @@ BEGIN
 		format('complete_and_claim(''w'', %s)', reports),
 		format('complete_and_claim(''w'', %s, batch_size => 3)', replace(reports, '{3}', '{2}')),
 		format('complete_batch(''w'', %s)', reports),
-		format('renew(''w'', %s, %1$s)', ids), format('release(''w'', %s, %1$s)', ids)]
+		format('renew(''w'', %s, %1$s)', ids), format('release(''w'', %s, %1$s)', ids),
+		format('cancel_batch(%s, ''r'')', ids), format('replay_batch(%s)', ids),
+		'cancel_many(''default'', ''r'', batch_size => 3)', 'replay_many(''default'', batch_size => 3)', 'purge(''default'', batch_size => 3)']
 	LOOP
 		BEGIN
 			EXECUTE 'SELECT FROM outbox.' || call;
