@@ -116,6 +116,18 @@ SELECT s AS query, t.reads(replace(s, '$1', quote_literal(:'due')), 'messages') 
 	(8, $$SELECT error_code FROM outbox.dead_letters WHERE queue = 'gone'$$),
 	(9, $$SELECT event_type, payload FROM outbox.dead_letters WHERE queue = 'gone'$$),
 	(10, $$SELECT count(*) FROM outbox.dead_letters$$)) v(n, s) ORDER BY n;
+-- Of the partitions, they lock those alone in which messages lie that they show.
+SELECT count(*) >= 3 AS dated FROM pg_inherits WHERE inhparent = 'outbox.messages'::regclass;
+\c -
+SET client_min_messages = warning;
+BEGIN;
+SELECT count(*) FROM outbox.status;
+SELECT count(*) > 0 AS pending FROM outbox.operational_status s WHERE s IS NOT NULL OR s.last_error_code IS NULL;
+SELECT count(*), count(payload) FROM outbox.dead_letters;
+SELECT length(outbox.prometheus()) > 0 AS scraped;
+SELECT i.inhparent::regclass AS parent, count(*) AS locked FROM pg_locks l JOIN pg_inherits i ON i.inhrelid = l.relation
+WHERE l.pid = pg_backend_pid() AND i.inhparent::regclass::text ~ '^outbox' GROUP BY 1 ORDER BY 1;
+COMMIT;
 -- Conditions reach the tables' indexes through the views.
 SET enable_seqscan = off;
 SELECT s AS query, t.scans(s) AS scans FROM (VALUES
