@@ -189,6 +189,15 @@ is_deeply([ grep { !$known{ s/_(?:bucket|sum|count)$//r } && !$known{$_} } @used
 my %titles = map { $_ => 1 } slurp('ops/grafana/outbox.json') =~ /"title": "([^"]+)"/g;
 is_deeply([ grep { !$titles{$_} } slurp('docs/dashboard.svg') =~ m{font-weight="bold">(.+?)</text>}g ], [], 'docs/dashboard.svg shows panels that are in the dashboard');
 
+# What test/run installs, in the lists that it reads and in README.md.
+my ($told) = slurp('README.md') =~ /(They install what is missing of: .+?)\n\n/s;
+my @lists = map { split ' ' } slurp('test/cluster.sh') =~ /^cluster_(?:build|test)_packages=\((.+?)\)/msg;
+push @lists, grep { !/^#/ } map { split /\n/, slurp($_) } 'test/ops/packages', 'test/workers/packages';
+my %spelled = ('postgresql-NN' => 'the server', 'postgresql-server-dev-NN' => 'its development files', 'postgresql-NN-pgtap' => 'pgTAP', 'python3-yaml' => 'PyYAML',
+	'ruby-activerecord' => 'Active Record', 'pgbouncer' => 'PgBouncer');
+cmp_ok(scalar(@lists), '>', 15, 'test/run installs packages');
+is_deeply([ grep { index($told, $spelled{$_} // s/^(?:python3|ruby)-//r) < 0 } @lists ], [], '... which README.md names');
+
 my @broken;
 my @pages = split /\n/, `git ls-files '*.md' 2>/dev/null` || join("\n", glob '*.md */*.md */*/*.md');
 foreach my $page (@pages)
