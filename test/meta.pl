@@ -189,6 +189,21 @@ is_deeply([ grep { !$known{ s/_(?:bucket|sum|count)$//r } && !$known{$_} } @used
 my %titles = map { $_ => 1 } slurp('ops/grafana/outbox.json') =~ /"title": "([^"]+)"/g;
 is_deeply([ grep { !$titles{$_} } slurp('docs/dashboard.svg') =~ m{font-weight="bold">(.+?)</text>}g ], [], 'docs/dashboard.svg shows panels that are in the dashboard');
 
+# The errors that a client meets, in the code and in docs/reference.md. Sagas and the inbox have their own tables.
+SKIP:
+{
+	my $codes = `\${PG_CONFIG:-pg_config} --includedir-server 2>/dev/null` =~ s/\s+\z//r . '/utils/errcodes.h';
+	skip 'no headers of a server', 2 unless -f $codes;
+	my %sqlstate = map { $_->[0] => $_->[1] =~ s/\W//gr } map { [ /(ERRCODE_\w+)\s+MAKE_SQLSTATE\((.+?)\)/ ] }
+	  grep { /MAKE_SQLSTATE/ } split /\n/, slurp($codes) . slurp('src/server/errors.h');
+	my %raised = map { $_ => 1 } grep { !/^ERRCODE_SAGA_/ } map { slurp($_) =~ /\berrcode\((ERRCODE_\w+)\)/g } grep { !m{^src/(?:saga|inbox|process)/} } glob 'src/*/*.cpp src/*/*.h';
+	my ($table) = slurp('docs/reference.md') =~ /^## Errors\n(.+?)^## /ms;
+	my ($explained) = join ' ', $table =~ /^\| ([^|]+) \|/mg;
+
+	cmp_ok(scalar(keys %raised), '>', 20, 'src: errors are raised');
+	is_deeply([ grep { index($explained, $_) < 0 } map { $sqlstate{$_} // "no SQLSTATE for $_" } sort keys %raised ], [], '... which docs/reference.md lists');
+}
+
 # What test/run installs, in the lists that it reads and in README.md.
 my ($told) = slurp('README.md') =~ /(They install what is missing of: .+?)\n\n/s;
 my @lists = map { split ' ' } slurp('test/cluster.sh') =~ /^cluster_(?:build|test)_packages=\((.+?)\)/msg;
