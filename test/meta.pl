@@ -3,7 +3,7 @@
 # META.json obeys the PGXN Meta Spec 1.0.0, and agrees with the control files: each
 # extension that it provides has one, and each that has one is provided. So do the packages of Debian and the programs. And the tests that
 # test/public-bugs.md and docs/guarantees.md name are there, and what the history checker's
-# mutants break.
+# mutants break. And test/run says when it was interrupted.
 # Run in the root of the tree.
 
 use strict;
@@ -212,6 +212,24 @@ my %spelled = ('postgresql-NN' => 'the server', 'postgresql-server-dev-NN' => 'i
 	'ruby-activerecord' => 'Active Record', 'pgbouncer' => 'PgBouncer');
 cmp_ok(scalar(@lists), '>', 15, 'test/run installs packages');
 is_deeply([ grep { index($told, $spelled{$_} // s/^(?:python3|ruby)-//r) < 0 } @lists ], [], '... which README.md names');
+
+# A run that is interrupted says so, and what did not run.
+SKIP:
+{
+	skip 'this is that run', 1 if $ENV{OUTBOX_IS_INTERRUPTED};
+	local @ENV{qw(OUTBOX_IS_INTERRUPTED PG_CONFIG)} = (1, $ENV{PG_CONFIG} // 'pg_config');
+	local $SIG{INT} = 'DEFAULT';
+	my $pid = open(my $run, '-|', 'test/run', 'model', 'meta') or die "test/run: $!";
+	my $said = '';
+
+	while (my $line = <$run>)
+	{
+		$said .= $line;
+		kill 'INT', $pid if $line eq "== model\n";
+	}
+	close $run;
+	like($said, qr/^interrupted in model; not run: meta\nseconds: .+\n0 passed, 0 failed\n\z/m, 'an interrupted test/run says what did not run');
+}
 
 my @broken;
 my @pages = split /\n/, `git ls-files '*.md' 2>/dev/null` || join("\n", glob '*.md */*.md */*/*.md');
