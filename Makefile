@@ -65,7 +65,7 @@ DATA      = $(sort $(patsubst $(here)%,%,$(wildcard $(here)sql/*.sql $(here)cont
 # No bitcode: JIT inlining has nothing to gain from this module.
 override with_llvm = no
 
-# Only what exports.txt lists leaves the library. PGDLLEXPORT is empty on 15, so
+# Only what exports.txt names leaves the library. PGDLLEXPORT is empty on 15, so
 # -fvisibility=hidden would hide the entry points as well.
 SHLIB_EXPORTS = exports.txt
 SHLIB_LINK   += -lstdc++ -lcrypto
@@ -80,7 +80,6 @@ PG_CXXFLAGS += -Werror
 endif
 ifneq (,$(filter-out 0,$(STOP_POINTS)))
 PG_CPPFLAGS += -DOUTBOX_STOP_POINTS
-SHLIB_EXPORTS = stop_points.txt
 endif
 ifneq (,$(SANITIZE))
 # Our own sums must not overflow, though the server is built to bear it.
@@ -93,7 +92,7 @@ REGRESS = append_only cancel complete complete_batch enqueue enqueue_batch idemp
 REGRESS_OPTS = --inputdir=$(srcdir)/test --outputdir=. --load-extension=outbox \
 	$(if $(filter-out 15,$(MAJORVERSION)),--expecteddir=$(srcdir))
 
-EXTRA_CLEAN = $(OBJS:.o=.d) stop_points.txt stop_points.list .build-flags .build-objects test/unit/build
+EXTRA_CLEAN = $(OBJS:.o=.d) .build-flags .build-objects test/unit/build
 
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
@@ -111,10 +110,6 @@ $(shlib): .build-objects
 .build-objects: stamp = $(OBJS) $(SHLIB_LINK)
 .build-flags .build-objects: FORCE
 	@echo '$(stamp)' | cmp -s - $@ || echo '$(stamp)' >$@
-
-# The functions by which tests stop and release processes.
-stop_points.txt: exports.txt Makefile
-	(cat $<; for f in arm act reached release shake; do printf '%s\n' "outbox_stop_point_$$f" "pg_finfo_outbox_stop_point_$$f"; done) >$@
 
 # Each picture carries its source in a comment, which test/meta.pl compares.
 .PHONY: pictures
