@@ -1651,22 +1651,22 @@ No errors. Locks: those of reading. Cost: a few look-ups a queue; deep: reads pe
 CREATE FUNCTION outbox.checked_batch(queue text, batch_size integer, reason text, dry_run boolean) RETURNS integer
 LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_checked_batch';
 COMMENT ON FUNCTION outbox.checked_batch(text, integer, text, boolean) IS
-$$Returns batch_size; for cancel_many and replay_many, before they look for anything.
+$$Returns how many messages to do: batch_size, or 0 in a dry run; for cancel_many and replay_many, before they look for anything.
 Errors: P7004 unknown queue; 22004; 22023 an empty reason, batch_size below 1 or above outbox.max_batch; 25006 dry_run is false in a read-only transaction. Locks: those of reading. Cost: one row read.$$;
 
-CREATE FUNCTION outbox.cancel_up_to(outbox_ids uuid[], wanted integer, reason text, force boolean)
-RETURNS TABLE (outbox_id uuid, error text)
+CREATE FUNCTION outbox.cancel_up_to(queue text, wanted integer, reason text, event_type text, error_code text, since timestamptz, until timestamptz, force boolean)
+RETURNS TABLE (outbox_id uuid, event text, last_error text, outcome text)
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_cancel_up_to';
-COMMENT ON FUNCTION outbox.cancel_up_to(uuid[], integer, text, boolean) IS
-$$cancel_batch() in the order of outbox_ids, until so many are cancelled by all calls of one query, or 10000 have failed since the first was: for cancel_many. One row for each that was tried, in that order: error is NULL, or an SQLSTATE.
-Errors: 22004, 22023. Locks: the pending rows; it waits for none. Cost: that of cancel() for each.$$;
+COMMENT ON FUNCTION outbox.cancel_up_to(text, integer, text, text, text, timestamptz, timestamptz, boolean) IS
+$$cancel() for pending messages of a queue that match, in the order of their ids, until so many are cancelled, or 10000 have failed since the first was: for cancel_many. It finds some 10000 more than are wanted; with wanted 0 it finds all and cancels none. One row for each that it found: outcome is done, leased, an SQLSTATE or, where it was not tried, NULL. A row of NULLs says that it has not read to the end; then at least one of those that it found was not tried.
+Errors: 22004, 22023; 25006 wanted is not 0 in a read-only transaction. Locks: the pending rows; it waits for none. Cost: reads the pending messages up to the last that it finds, those of the queue with a look-up in messages and one in the ledger, and that of cancel() for each that it tries.$$;
 
-CREATE FUNCTION outbox.replay_up_to(outbox_ids uuid[], keys integer[], wanted integer)
-RETURNS TABLE (outbox_id uuid, error text)
+CREATE FUNCTION outbox.replay_up_to(queue text, wanted integer, event_type text, error_code text, since timestamptz, until timestamptz, again boolean)
+RETURNS TABLE (outbox_id uuid, event text, last_error text, outcome text)
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_replay_up_to';
-COMMENT ON FUNCTION outbox.replay_up_to(uuid[], integer[], integer) IS
-$$replay_batch() in the order of outbox_ids, until so many are replayed by all calls of one query, or 10000 have failed since the first was: for replay_many. keys: for each a number that stands for its key, counted from 1; NULL = none. Once another transaction has something of a key, the rest of it is 55P03. What was acknowledged is P7005. One row for each that was tried, in that order: error is NULL, or an SQLSTATE.
-Errors: 22004, 22023. Locks: as replay_batch. Cost: that of replay() for each.$$;
+COMMENT ON FUNCTION outbox.replay_up_to(text, integer, text, text, timestamptz, timestamptz, boolean) IS
+$$replay() for dead letters of a queue that match, as cancel_up_to: for replay_many. Of those that it finds it takes a numbered key in the order of its numbers. Once another transaction has something of a key, the rest of it is 55P03. What was acknowledged meanwhile is P7005. outcome: also "a replay".
+Errors: 22004, 22023; 25006 wanted is not 0 in a read-only transaction. Locks: as replay_batch. Cost: as cancel_up_to, of dead letters and replay().$$;
 
 CREATE FUNCTION outbox.confirmed(queue text, queue_again text) RETURNS boolean
 LANGUAGE c IMMUTABLE AS 'MODULE_PATHNAME', 'outbox_confirmed';
@@ -1676,99 +1676,53 @@ Errors: 22004 queue is NULL; 22023 queue_again is another name. Takes no locks, 
 
 CREATE FUNCTION outbox.cancel_many(queue text, reason text, event_type text DEFAULT NULL, error_code text DEFAULT NULL,
 	since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL, batch_size integer DEFAULT 1000, dry_run boolean DEFAULT true, force boolean DEFAULT false)
-RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)
+RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, more boolean, why text, sample uuid)
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
-	WITH checked AS MATERIALIZED (
-		SELECT outbox.checked_batch(cancel_many.queue, cancel_many.batch_size, cancel_many.reason, cancel_many.dry_run) AS size
-	), found AS MATERIALIZED (
-		SELECT p.outbox_id, (p.m).event_type AS event, (p.a).error_code AS last_error,
-			p.lease_expires_at IS NOT NULL AND p.lease_expires_at > p.now AND cancel_many.force IS NOT TRUE AS is_leased
-		FROM (
-			SELECT p.outbox_id, p.lease_expires_at, clock_timestamp() AS now, outbox.message_facts(p.outbox_id) AS m, outbox.last_attempt(p.outbox_id) AS a
-			FROM outbox.pending p
-			WHERE p.queue = cancel_many.queue AND (cancel_many.since IS NULL OR p.created_at >= cancel_many.since)
-				AND (cancel_many.until IS NULL OR p.created_at < cancel_many.until)) p
-		WHERE (cancel_many.event_type IS NULL OR (p.m).event_type = cancel_many.event_type)
-			AND (cancel_many.error_code IS NULL OR (p.a).error_code = cancel_many.error_code)
-	), pages AS (
-		SELECT (c.place - 1) / 1000 AS page, array_agg(c.outbox_id ORDER BY c.place) AS ids
-		FROM (SELECT f.outbox_id, row_number() OVER (ORDER BY f.outbox_id) AS place FROM found f WHERE NOT f.is_leased) c
-		GROUP BY 1 ORDER BY 1
-	), tried AS MATERIALIZED (
-		SELECT b.outbox_id, b.error
-		FROM pages g CROSS JOIN LATERAL outbox.cancel_up_to(g.ids, (SELECT c.size FROM checked c), cancel_many.reason, cancel_many.force IS TRUE) b
-		WHERE cancel_many.dry_run IS FALSE
+	WITH found AS MATERIALIZED (
+		SELECT f.outbox_id, f.event, f.last_error, f.outcome FROM outbox.cancel_up_to(cancel_many.queue, outbox.checked_batch(cancel_many.queue, cancel_many.batch_size, cancel_many.reason, cancel_many.dry_run), cancel_many.reason,
+			cancel_many.event_type, cancel_many.error_code, cancel_many.since, cancel_many.until, cancel_many.force) f
 	)
-	SELECT f.event, f.last_error, count(*), count(t.outbox_id) FILTER (WHERE t.error IS NULL),
-		count(*) FILTER (WHERE f.is_leased OR t.error IS NOT NULL),
-		count(*) FILTER (WHERE NOT f.is_leased AND t.outbox_id IS NULL),
-		string_agg(DISTINCT CASE WHEN f.is_leased OR t.error = '55006' THEN 'leased' WHEN t.error = '55P03' THEN 'in use' WHEN t.error = 'P7005' THEN 'ended' ELSE t.error END, ', '),
+	SELECT f.event, f.last_error, count(*), count(*) FILTER (WHERE f.outcome = 'done'), count(*) FILTER (WHERE f.outcome <> 'done'), count(*) FILTER (WHERE f.outcome IS NULL),
+		EXISTS (SELECT FROM found m WHERE m.outbox_id IS NULL),
+		string_agg(DISTINCT CASE f.outcome WHEN 'done' THEN NULL WHEN '55006' THEN 'leased' WHEN '55P03' THEN 'in use' WHEN 'P7005' THEN 'ended' ELSE f.outcome END, ', '),
 		min(f.outbox_id::text)::uuid
-	FROM found f LEFT JOIN tried t ON t.outbox_id = f.outbox_id
-	GROUP BY f.event, f.last_error ORDER BY f.event, f.last_error
-	-- no limit; it is asked for in any case, so that bad arguments are an error where nothing is found
-	LIMIT (SELECT CASE WHEN c.size IS NULL THEN 0::bigint END FROM checked c);
+	FROM found f WHERE f.outbox_id IS NOT NULL
+	GROUP BY f.event, f.last_error ORDER BY f.event, f.last_error;
 END;
 COMMENT ON FUNCTION outbox.cancel_many(text, text, text, text, timestamptz, timestamptz, integer, boolean, boolean) IS
 $$Cancels the pending messages of a queue that match, or shows what it would cancel: one row for each event type and last error.
 queue, reason: as in cancel. event_type, error_code (of the last attempt), since and until (from created_at on, and before): NULL = all. batch_size: cancel at most so many in this call, oldest first; those that cannot be cancelled do not count, up to 10000 of them after the first that is cancelled. dry_run: false = cancel. force: also what a worker holds under a live lease. NULL = the default.
-matching: how many there are. done: cancelled now. skipped: left alone: why = leased, in use by another transaction, ended meanwhile, or an SQLSTATE. remaining: left for the next call. sample: the oldest.
-Errors: P7004 unknown queue; 22004, 22023 bad arguments; 25006 dry_run is false in a read-only transaction. Locks: the pending rows that it cancels, until the end of the transaction; it waits for none. Cost: reads the pending messages of the queue, with one look-up in messages and one in the ledger for each, and that of cancel() for each that it cancels.$$;
+matching: how many it found. done: cancelled now. skipped: left alone: why = leased, in use by another transaction, ended meanwhile, or an SQLSTATE. remaining: left for the next call. more: it has not read to the end, so there may be more than matching and remaining say, in other rows, too; a call that cancels looks some 10000 further than batch_size, and at least one is remaining then. sample: the oldest.
+Errors: P7004 unknown queue; 22004, 22023 bad arguments; 25006 dry_run is false in a read-only transaction. Locks: the pending rows that it cancels, until the end of the transaction; it waits for none. Cost: that of cancel() for each that it cancels, and reads the pending messages up to the last that it finds, those of the queue with a look-up in messages and one in the ledger; a dry run reads all.$$;
 
 CREATE FUNCTION outbox.replay_many(queue text, event_type text DEFAULT NULL, error_code text DEFAULT NULL,
 	since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL, batch_size integer DEFAULT 1000, dry_run boolean DEFAULT true, again boolean DEFAULT false)
-RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)
+RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, more boolean, why text, sample uuid)
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
-	WITH checked AS MATERIALIZED (
-		SELECT outbox.checked_batch(replay_many.queue, replay_many.batch_size, 'replayed', replay_many.dry_run) AS size
-	), found AS MATERIALIZED (
-		SELECT d.outbox_id, (d.m).event_type AS event, (d.a).error_code AS last_error, (d.m).partition_key AS key, (d.m).sequence_id AS number,
-			(d.m).replay_of IS NOT NULL AND replay_many.again IS NOT TRUE AS is_replay
-		FROM (
-			SELECT d.outbox_id, outbox.message_facts(d.outbox_id) AS m, outbox.last_attempt(d.outbox_id) AS a
-			FROM outbox.dead d
-			WHERE d.queue = replay_many.queue AND d.acknowledged_at IS NULL AND (replay_many.since IS NULL OR d.died_at >= replay_many.since)
-				AND (replay_many.until IS NULL OR d.died_at < replay_many.until)
-			-- each function is called once for a row
-			OFFSET 0) d
-		WHERE (replay_many.event_type IS NULL OR (d.m).event_type = replay_many.event_type)
-			AND CASE WHEN replay_many.error_code IS NULL THEN (d.a).error_code IS DISTINCT FROM 'CANCELLED' ELSE (d.a).error_code = replay_many.error_code END
-	), pages AS (
-		-- oldest first, of a key in the order of its numbers
-		SELECT (c.place - 1) / 1000 AS page, array_agg(c.outbox_id ORDER BY c.place) AS ids, array_agg(c.key ORDER BY c.place) AS keys
-		FROM (
-			SELECT k.outbox_id, k.key, row_number() OVER (ORDER BY k.last, k.number, k.outbox_id) AS place
-			FROM (
-				SELECT f.outbox_id, f.number, CASE WHEN f.number IS NOT NULL THEN dense_rank() OVER (ORDER BY f.number IS NULL, f.key)::integer END AS key,
-					max(f.outbox_id::text COLLATE "C") OVER (PARTITION BY f.number IS NULL, f.key ORDER BY f.number, f.outbox_id) AS last
-				FROM found f WHERE NOT f.is_replay) k) c
-		GROUP BY 1 ORDER BY 1
-	), tried AS MATERIALIZED (
-		SELECT b.outbox_id, b.error
-		FROM pages g CROSS JOIN LATERAL outbox.replay_up_to(g.ids, g.keys, (SELECT c.size FROM checked c)) b
-		WHERE replay_many.dry_run IS FALSE
+	WITH found AS MATERIALIZED (
+		SELECT f.outbox_id, f.event, f.last_error, f.outcome FROM outbox.replay_up_to(replay_many.queue, outbox.checked_batch(replay_many.queue, replay_many.batch_size, 'replayed', replay_many.dry_run),
+			replay_many.event_type, replay_many.error_code, replay_many.since, replay_many.until, replay_many.again) f
 	)
-	SELECT f.event, f.last_error, count(*), count(t.outbox_id) FILTER (WHERE t.error IS NULL),
-		count(*) FILTER (WHERE f.is_replay OR t.error IS NOT NULL), count(*) FILTER (WHERE NOT f.is_replay AND t.outbox_id IS NULL),
-		string_agg(DISTINCT CASE WHEN f.is_replay THEN 'a replay' WHEN t.error = '55P03' THEN 'in use' WHEN t.error = 'P7005' THEN 'replayed, acknowledged or gone' ELSE t.error END, ', '),
+	SELECT f.event, f.last_error, count(*), count(*) FILTER (WHERE f.outcome = 'done'), count(*) FILTER (WHERE f.outcome <> 'done'), count(*) FILTER (WHERE f.outcome IS NULL),
+		EXISTS (SELECT FROM found m WHERE m.outbox_id IS NULL),
+		string_agg(DISTINCT CASE f.outcome WHEN 'done' THEN NULL WHEN '55P03' THEN 'in use' WHEN 'P7005' THEN 'replayed, acknowledged or gone' ELSE f.outcome END, ', '),
 		min(f.outbox_id::text)::uuid
-	FROM found f LEFT JOIN tried t ON t.outbox_id = f.outbox_id
-	GROUP BY f.event, f.last_error ORDER BY f.event, f.last_error
-	LIMIT (SELECT CASE WHEN c.size IS NULL THEN 0::bigint END FROM checked c);
+	FROM found f WHERE f.outbox_id IS NOT NULL
+	GROUP BY f.event, f.last_error ORDER BY f.event, f.last_error;
 END;
 COMMENT ON FUNCTION outbox.replay_many(text, text, text, timestamptz, timestamptz, integer, boolean, boolean) IS
 $$Replays the dead letters of a queue that match, or shows what it would replay: one row for each event type and error. It leaves alone what was acknowledged, what was cancelled, unless error_code is CANCELLED, and what is itself a replay, unless again is true: so two calls deliver no message twice.
-queue: an existing one. event_type, error_code, since and until (from died_at on, and before): NULL = all. batch_size: replay at most so many in this call, oldest first, of a numbered key in the order of its numbers; those that cannot be replayed do not count, up to 10000 of them after the first that is replayed. dry_run: false = replay. again: also replays that died. NULL = the default.
-matching: how many there are. done: replayed now. skipped: left alone: why = a replay, in use by another transaction, replayed, acknowledged or gone meanwhile, or an SQLSTATE. remaining: left for the next call. sample: the oldest.
-Errors: P7004 unknown queue; 22004, 22023 bad arguments; 25006 dry_run is false in a read-only transaction. Locks: as replay_batch; it waits for none. Cost: reads the dead letters of the queue, with one look-up in messages and one in the ledger for each, and that of replay() for each that it replays.$$;
+queue: an existing one. event_type, error_code, since and until (from died_at on, and before): NULL = all. batch_size: replay at most so many in this call, oldest first, of a numbered key in the order of its numbers, among the next batch_size + 10000 that match; those that cannot be replayed do not count, up to 10000 of them after the first that is replayed. dry_run: false = replay. again: also replays that died. NULL = the default.
+matching: how many it found. done: replayed now. skipped: left alone: why = a replay, in use by another transaction, replayed, acknowledged or gone meanwhile, or an SQLSTATE. remaining: left for the next call. more: as of cancel_many. sample: the oldest.
+Errors: P7004 unknown queue; 22004, 22023 bad arguments; 25006 dry_run is false in a read-only transaction. Locks: as replay_batch; it waits for none. Cost: that of replay() for each that it replays, and reads the dead letters up to the last that it finds, those of the queue with a look-up in messages and one in the ledger; a dry run reads all.$$;
 
 CREATE FUNCTION outbox.purge(queue text, queue_again text DEFAULT NULL, batch_size integer DEFAULT 1000, force boolean DEFAULT false)
-RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)
+RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, more boolean, why text, sample uuid)
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
-	SELECT m.event, m.last_error, m.matching, m.done, m.skipped, m.remaining, m.why, m.sample
+	SELECT m.event, m.last_error, m.matching, m.done, m.skipped, m.remaining, m.more, m.why, m.sample
 	FROM outbox.cancel_many(purge.queue, 'purged', batch_size => purge.batch_size, dry_run => NOT outbox.confirmed(purge.queue, purge.queue_again),
 		force => purge.force) m;
 END;
@@ -2377,7 +2331,7 @@ GRANT EXECUTE ON FUNCTION
 	outbox.cancel(uuid, text, boolean), outbox.unblock(text, text), outbox.break_lease(uuid, text), outbox.reschedule(uuid, timestamptz, integer),
 	outbox.replay(uuid, timestamptz), outbox.acknowledge_dead(uuid, text),
 	outbox.cancel_batch(uuid[], text, boolean), outbox.replay_batch(uuid[], timestamptz), outbox.checked_batch(text, integer, text, boolean), outbox.confirmed(text, text),
-	outbox.cancel_up_to(uuid[], integer, text, boolean), outbox.replay_up_to(uuid[], integer[], integer),
+	outbox.cancel_up_to, outbox.replay_up_to,
 	outbox.cancel_many, outbox.replay_many, outbox.purge,
 	outbox.backoff(text, integer, uuid), outbox.maintain(), outbox.set_retention(interval, interval, text), outbox.state_diagram(), outbox.check(boolean), outbox.reset_stats(),
 	outbox.restore_pending()

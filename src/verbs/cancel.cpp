@@ -1,7 +1,7 @@
 // cancel, cancel_batch, cancel_up_to: an operator ends pending messages.
 //
 // Guarantees: those of message/cancelling.h. The last two never wait for a row that another transaction holds, and a
-// fault of one message stops that message alone. cancel_up_to: also those of many.h.
+// fault of one message stops that message alone. cancel_up_to, which cancel_many calls: also those of many.h.
 
 #include "message/cancelling.h"
 #include "message/lease.h"
@@ -51,13 +51,14 @@ cancel_items(Call *call, Items *items, int first, int count, const Cancelling &h
 }
 
 void
-cancel_part(Call *call, Items *items, int from, int n, const Cancelling &how)
+cancel_all(Call *call, Items *items, const Cancelling &how)
 {
 	each_item(
-		call, n, true, [&](Call *inner, int first, int count) { cancel_items(inner, items, from + first, count, how); },
+		call, items->ids.count, true,
+		[&](Call *inner, int first, int count) { cancel_items(inner, items, first, count, how); },
 		[&](int i, ErrorData *error) {
-			items->attempt_nos[from + i] = 0;
-			items->errors[from + i] = error->sqlerrcode;
+			items->attempt_nos[i] = 0;
+			items->errors[i] = error->sqlerrcode;
 		});
 }
 
@@ -73,6 +74,37 @@ put_cancelled(FunctionCallInfo fcinfo, const Items *items)
 		put_result(fcinfo, values, nulls);
 	}
 }
+
+bool
+read_pending(const Search *search, const Table *table, TupleTableSlot *slot, Found *found)
+{
+	bool isnull;
+	TimestampTz expires_at = DatumGetTimestampTz(table->get(slot, pending_col::lease_expires_at, &isnull));
+
+	if (!isnull && expires_at > GetCurrentTimestamp() && !search->all)
+		found->barred = "leased";
+	return true;
+}
+
+void
+cancel_found(const Search *search, Call *call, Found *found)
+{
+	const Cancelling how = {search->reason, search->all, search->by};
+
+	if (cancel_message(call, found->id, how, &found->error) == 0 && found->error == 0)
+		found->error = ERRCODE_OUTBOX_NOT_PENDING;
+}
+
+const Kind pending_messages = {"cancel_many()",
+							   pending_shape,
+							   pending_col::queue,
+							   pending_col::created_at,
+							   nullptr,
+							   read_pending,
+							   nullptr,
+							   nullptr,
+							   cancel_found,
+							   nullptr};
 
 } // namespace
 
@@ -105,7 +137,7 @@ OUTBOX_FUNCTION(outbox_cancel_batch)
 	begin_results(fcinfo, 3);
 	begin_call(&call, "cancel_batch()");
 	call.wait = Wait::never;
-	cancel_part(&call, &items, 0, items.ids.count, how);
+	cancel_all(&call, &items, how);
 	put_cancelled(fcinfo, &items);
 	end_call(&call);
 	return static_cast<Datum>(0);
@@ -113,22 +145,11 @@ OUTBOX_FUNCTION(outbox_cancel_batch)
 
 OUTBOX_FUNCTION(outbox_cancel_up_to)
 {
-	Items items = cancel_list(required_array(fcinfo, 0, "outbox_ids"));
-	int wanted = required_int(fcinfo, 1, "wanted");
-	text *reason = required_nonempty_text(fcinfo, 2, "reason");
-	bool force = required_bool(fcinfo, 3, "force");
-	const Cancelling how = {reason, force, current_user_name()};
-	Call call;
+	Search search = search_for(fcinfo, &pending_messages, 3);
 
-	begin_results(fcinfo, 2);
-	begin_call(&call, "cancel_many()");
-	call.wait = Wait::never;
-	items.ids.count = try_until_done(
-		items.ids.count, wanted, progress_of_query(fcinfo),
-		[&](int first, int n) { cancel_part(&call, &items, first, n, how); },
-		[&](int i) { return items.errors[i] == 0; });
-	put_tried(fcinfo, items.ids, items.errors);
-	end_call(&call);
+	search.reason = required_nonempty_text(fcinfo, 2, "reason");
+	search.by = current_user_name();
+	search_and_do(fcinfo, &search);
 	return static_cast<Datum>(0);
 }
 

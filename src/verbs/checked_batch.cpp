@@ -6,7 +6,7 @@
 
 namespace outbox {
 
-// Returns batch_size, of a queue that exists, when the call may do what it is asked.
+// Returns how many are to be done, of a queue that exists: 0 in a dry run.
 OUTBOX_FUNCTION(outbox_checked_batch)
 {
 	text *name = required_text(fcinfo, 0, "queue");
@@ -22,7 +22,7 @@ OUTBOX_FUNCTION(outbox_checked_batch)
 	end_reading(&call);
 	if (acts)
 		PreventCommandIfReadOnly("cancel_many() or replay_many()");
-	PG_RETURN_INT32(batch_size);
+	PG_RETURN_INT32(acts ? batch_size : 0);
 }
 
 // Whether the name was given twice.

@@ -1,88 +1,80 @@
-// Doing up to so many of a list of messages, which cancel_many and replay_many hand over page by page, in one query.
+// Finding the messages that cancel_many and replay_many mean, and doing up to so many of them.
 //
 // Guarantees: a message that cannot be done is passed by, and the next one takes its place. As long as nothing is done
-// a call looks on to the end of the list, so if any message can be done, one is: a call that is repeated comes to each,
-// however many always fail. Nothing that another transaction holds is waited for (Call::wait).
+// a call looks on to the end, so if any message can be done, one is: a call that is repeated comes to each, however
+// many always fail. It says when it has not come to the end, and then has found at least one that is left to do.
+// Nothing that another transaction holds is waited for (Call::wait).
 //
-// Shape: what was done keeps producers of its keys waiting for the commit. So once something is done, a call ends after
-// so many failures; what fails before that keeps no producer waiting. Memory is that of a page: what an item needs that
-// failed, some 40 kB, is freed with the call.
+// Shape: messages are found in the order of their ids, under the snapshot of the query, in windows of those that are
+// wanted and look_ahead more. A call ends with the window in which it has no more to do. So it costs what it does and a
+// bounded look at the rest, and a queue that is emptied by repetition costs what its messages do. What was done keeps
+// producers of its keys waiting for the commit. So once something is done, a call ends after so many failures; what
+// fails before that keeps no producer waiting. Memory is that of a window: what an item needs that failed, some 40 kB,
+// is freed with its slice.
 #pragma once
 
 #include "rows/batch.h"
-#include "server/args.h"
 
 namespace outbox {
 
-constexpr int most_failures = 10000; // after something was done
-
-// Of all pages of a query.
-struct Progress {
-	MemoryContext context;
-	int64 done;
-	int failures;         // since something was done
-	Bitmapset *passed_by; // keys, by their numbers
+struct Found {
+	core::Uuid id;
+	Table *leaf;      // while a row of it is looked up
+	text *event;      // nullptr: its message is not there
+	text *last_error; // nullptr = none
+	text *key;
+	int64 number;       // in its key, 0 = none
+	const char *barred; // why it is left alone without a try, or nullptr
+	bool tried;
+	int error; // SQLSTATE, of what was tried
 };
 
-inline Progress *
-progress_of_query(FunctionCallInfo fcinfo)
-{
-	FmgrInfo *place = fcinfo->flinfo;
-	Progress *progress = static_cast<Progress *>(place->fn_extra);
+struct Search;
 
-	if (progress == nullptr)
-	{
-		progress = static_cast<Progress *>(MemoryContextAllocZero(place->fn_mcxt, sizeof(Progress)));
-		progress->context = place->fn_mcxt;
-		place->fn_extra = progress;
-	}
-	return progress;
-}
+// In what the two differ. read_row: false = it is not meant. The functions without a use are nullptr.
+struct Kind {
+	const char *function;
+	const Shape &shape; // of the rows that are searched, by their ids
+	int queue_column;
+	int time_column;
+	const char *error_left_alone; // unless it is asked for, or nullptr
+	bool (*read_row)(const Search *search, const Table *table, TupleTableSlot *slot, Found *found);
+	void (*read_message)(const Search *search, const Table *leaf, TupleTableSlot *slot, Found *found);
+	void (*put_in_order)(Found **found, int count); // in which they are tried
+	void (*try_one)(const Search *search, Call *call, Found *found);
+	void (*note_failed)(Search *search, const Found *found);
+};
 
-inline void
-pass_by(Progress *progress, int key)
-{
-	MemoryContext previous = MemoryContextSwitchTo(progress->context);
+struct Search {
+	const Kind *kind;
+	text *queue;
+	text *event_type; // nullptr = any
+	text *error_code; // nullptr = any but error_left_alone
+	bool has_since;
+	bool has_until;
+	TimestampTz since;
+	TimestampTz until;
+	int wanted;   // 0: it looks, and does nothing
+	bool all;     // force, again
+	text *reason; // of cancel_many, as below
+	text *by;
+	HTAB *in_use;         // of replay_many: digests of keys, or nullptr
+	MemoryContext memory; // of the call
+	MemoryContext slice;
+	core::Uuid after; // where the last window ended
+	bool started;
+	bool ended;
+	int done;
+	int failures; // since something was done
+	bool is_left; // something that can be tried by another call
+};
 
-	progress->passed_by = bms_add_member(progress->passed_by, key);
-	MemoryContextSwitchTo(previous);
-}
+// The arguments queue and wanted come first; event_type, error_code, since and until from the given place on, and then
+// whether all are meant.
+Search search_for(FunctionCallInfo fcinfo, const Kind *kind, int filters);
 
-// Of each that was tried its id, and its SQLSTATE.
-inline void
-put_tried(FunctionCallInfo fcinfo, const ArrayArg &ids, const int *errors)
-{
-	for (int i = 0; i < ids.count; i++)
-	{
-		bool nulls[2] = {ids.is_null(i), false};
-		Datum values[2] = {nulls[0] ? 0 : ids.items[i], 0};
-
-		values[1] = error_datum(errors[i], &nulls[1]);
-		put_result(fcinfo, values, nulls);
-	}
-}
-
-// Calls try_some(first, n) for one part after the other, each as large as what is still wanted. is_done(i): it was.
-// Returns how many were tried.
-template <typename Try, typename Done>
-int
-try_until_done(int count, int wanted, Progress *progress, const Try &try_some, const Done &is_done)
-{
-	int tried = 0;
-
-	while (progress->done < wanted && progress->failures < most_failures && tried < count)
-	{
-		int n = static_cast<int>(Min(wanted - progress->done, count - tried));
-
-		try_some(tried, n);
-		for (int i = tried; i < tried + n; i++)
-		{
-			progress->done += is_done(i);
-			progress->failures += progress->done > 0 && !is_done(i);
-		}
-		tried += n;
-	}
-	return tried;
-}
+// Puts a row for each: outbox_id, event, last_error, outcome, which is done, why it is barred, an SQLSTATE or, if it
+// was not tried, NULL. A row of NULLs comes last if it has not come to the end.
+void search_and_do(FunctionCallInfo fcinfo, Search *search);
 
 } // namespace outbox

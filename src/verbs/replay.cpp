@@ -1,10 +1,17 @@
 // replay, replay_batch, replay_up_to: dead letters become new messages, each at most once.
 //
 // Guarantees: those of message/replaying.h. In the last two a fault of one message stops that message alone, and they
-// wait for nothing that another transaction holds. replay_up_to: also those of many.h. It tries a key once: as soon as
-// another transaction has something of it, the rest of the key is passed by, so the key's order is kept.
+// wait for nothing that another transaction holds. replay_up_to, which replay_many calls: also those of many.h. Of a
+// key it replays those of a window in the order of their numbers. It tries a key once: as soon as another transaction
+// has something of it, the rest of the key is passed by, so the key's order is kept.
 
 #include "message/replaying.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "message/key_marks.h"
+#include "message/ledger.h"
 #include "rows/batch.h"
 #include "server/args.h"
 #include "verbs/many.h"
@@ -18,9 +25,6 @@ struct Items {
 	core::Uuid *replay_ids; // where there is no error
 	int *errors;            // SQLSTATEs
 	const TimestampTz *due; // nullptr = at once
-	ArrayArg keys;          // for replay_up_to: numbers that stand for their keys; NULL, and below 1 = none
-	Progress *progress;     // the same; else nullptr
-	Replayable which;
 };
 
 Items *
@@ -35,25 +39,12 @@ replay_list(ArrayArg ids)
 	return items;
 }
 
-// 0 = none.
-int
-number_of_key(const Items *items, int i)
-{
-	int key = items->progress == nullptr || items->keys.is_null(i) ? 0 : DatumGetInt32(items->keys.items[i]);
-
-	return Max(key, 0);
-}
-
 int
 replay_item(Call *call, Items *items, int i)
 {
-	int key = number_of_key(items, i);
-
 	if (items->ids.is_null(i))
 		return ERRCODE_NULL_VALUE_NOT_ALLOWED;
-	if (key > 0 && bms_is_member(key, items->progress->passed_by))
-		return ERRCODE_LOCK_NOT_AVAILABLE;
-	items->replay_ids[i] = replay_message(call, to_uuid(items->ids.items[i]), items->due, items->which);
+	items->replay_ids[i] = replay_message(call, to_uuid(items->ids.items[i]), items->due);
 	return 0;
 }
 
@@ -69,21 +60,12 @@ replay_items(Call *call, Items *items, int first, int count)
 }
 
 void
-replay_failed(Items *items, int i, int sqlstate)
-{
-	int key = number_of_key(items, i);
-
-	items->errors[i] = sqlstate;
-	if (key > 0 && sqlstate == ERRCODE_LOCK_NOT_AVAILABLE)
-		pass_by(items->progress, key);
-}
-
-void
-replay_part(Call *call, Items *items, int from, int n)
+replay_all(Call *call, Items *items)
 {
 	each_item(
-		call, n, true, [&](Call *inner, int first, int count) { replay_items(inner, items, from + first, count); },
-		[&](int i, ErrorData *error) { replay_failed(items, from + i, error->sqlerrcode); });
+		call, items->ids.count, true,
+		[&](Call *inner, int first, int count) { replay_items(inner, items, first, count); },
+		[&](int i, ErrorData *error) { items->errors[i] = error->sqlerrcode; });
 }
 
 void
@@ -98,6 +80,128 @@ put_replayed(FunctionCallInfo fcinfo, const Items *items)
 		put_result(fcinfo, values, nulls);
 	}
 }
+
+bool
+read_dead(const Search *, const Table *table, TupleTableSlot *slot, Found *)
+{
+	bool isnull;
+
+	table->get(slot, dead_col::acknowledged_at, &isnull);
+	return isnull;
+}
+
+void
+read_dead_message(const Search *search, const Table *leaf, TupleTableSlot *slot, Found *found)
+{
+	bool isnull;
+
+	found->number = DatumGetInt64(leaf->get(slot, messages_col::sequence_id, &isnull));
+	found->number = isnull ? 0 : found->number;
+	if (!isnull)
+		found->key = copied_text(leaf, slot, messages_col::partition_key);
+	leaf->get(slot, messages_col::replay_of, &isnull);
+	if (!isnull && !search->all)
+		found->barred = "a replay";
+}
+
+// The oldest first, and of a key none before one of a lower number: each takes the place of the youngest of those.
+struct Place {
+	Found *found;
+	core::Uuid youngest; // of its key up to its number
+};
+
+// Those of no key, which have no number, come first, in the order of their ids.
+std::string_view
+as_view(const text *value)
+{
+	return value == nullptr ? std::string_view() : std::string_view(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
+}
+
+bool
+is_before_in_key(const Place &a, const Place &b)
+{
+	int order = as_view(a.found->key).compare(as_view(b.found->key));
+
+	if (order == 0 && a.found->number != b.found->number)
+		return a.found->number < b.found->number;
+	return order != 0 ? order < 0 : compare(a.found->id, b.found->id) < 0;
+}
+
+bool
+is_before(const Place &a, const Place &b)
+{
+	int order = compare(a.youngest, b.youngest);
+
+	if (order == 0 && a.found->number != b.found->number)
+		return a.found->number < b.found->number;
+	return order != 0 ? order < 0 : compare(a.found->id, b.found->id) < 0;
+}
+
+bool
+are_of_one_key(const Found *a, const Found *b)
+{
+	return a->key != nullptr && b->key != nullptr && equal(a->key, b->key);
+}
+
+void
+put_in_order(Found **found, int count)
+{
+	Place *places = static_cast<Place *>(
+		MemoryContextAllocHuge(CurrentMemoryContext, sizeof(Place) * static_cast<Size>(Max(count, 1))));
+
+	for (int i = 0; i < count; i++)
+		places[i] = {found[i], found[i]->id};
+	std::sort(places, places + count, is_before_in_key);
+	for (int i = 1; i < count; i++)
+		if (are_of_one_key(places[i - 1].found, places[i].found) &&
+			compare(places[i].youngest, places[i - 1].youngest) < 0)
+			places[i].youngest = places[i - 1].youngest;
+	std::sort(places, places + count, is_before);
+	for (int i = 0; i < count; i++)
+		found[i] = places[i].found;
+	pfree(places);
+}
+
+// Another transaction uses it.
+void
+note_key_in_use(Search *search, const Found *found)
+{
+	HASHCTL control = {};
+	Digest key;
+
+	if (found->key == nullptr || found->error != ERRCODE_LOCK_NOT_AVAILABLE)
+		return;
+	control.keysize = sizeof(Digest);
+	control.entrysize = sizeof(Digest);
+	control.hcxt = search->memory;
+	if (search->in_use == nullptr)
+		search->in_use = hash_create("outbox keys in use", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	key = digest_of_key(search->queue, found->key);
+	hash_search(search->in_use, &key, HASH_ENTER, nullptr);
+}
+
+bool
+is_key_in_use(const Search *search, const Found *found)
+{
+	Digest key;
+
+	if (search->in_use == nullptr || found->key == nullptr)
+		return false;
+	key = digest_of_key(search->queue, found->key);
+	return hash_search(search->in_use, &key, HASH_FIND, nullptr) != nullptr;
+}
+
+void
+replay_found(const Search *search, Call *call, Found *found)
+{
+	if (is_key_in_use(search, found))
+		found->error = ERRCODE_LOCK_NOT_AVAILABLE;
+	else
+		replay_message(call, found->id, nullptr, Replayable::open);
+}
+
+const Kind dead_letters = {"replay_many()", dead_shape,        dead_col::queue, dead_col::died_at, cancelled_code,
+						   read_dead,       read_dead_message, put_in_order,    replay_found,      note_key_in_use};
 
 } // namespace
 
@@ -125,7 +229,7 @@ OUTBOX_FUNCTION(outbox_replay_batch)
 	begin_results(fcinfo, 3);
 	begin_call(&call, "replay_batch()");
 	call.wait = Wait::never;
-	replay_part(&call, items, 0, items->ids.count);
+	replay_all(&call, items);
 	put_replayed(fcinfo, items);
 	end_call(&call);
 	return static_cast<Datum>(0);
@@ -133,22 +237,9 @@ OUTBOX_FUNCTION(outbox_replay_batch)
 
 OUTBOX_FUNCTION(outbox_replay_up_to)
 {
-	Items *items = replay_list(required_array(fcinfo, 0, "outbox_ids"));
-	int wanted = required_int(fcinfo, 2, "wanted");
-	Call call;
+	Search search = search_for(fcinfo, &dead_letters, 2);
 
-	items->keys = required_array(fcinfo, 1, "keys");
-	check_same_length(items->keys, items->ids.count, "keys", "outbox_ids");
-	items->progress = progress_of_query(fcinfo);
-	items->which = Replayable::open;
-	begin_results(fcinfo, 2);
-	begin_call(&call, "replay_many()");
-	call.wait = Wait::never;
-	items->ids.count = try_until_done(
-		items->ids.count, wanted, items->progress, [&](int first, int n) { replay_part(&call, items, first, n); },
-		[&](int i) { return items->errors[i] == 0; });
-	put_tried(fcinfo, items->ids, items->errors);
-	end_call(&call);
+	search_and_do(fcinfo, &search);
 	return static_cast<Datum>(0);
 }
 

@@ -1468,10 +1468,11 @@ END $$;
 CREATE FUNCTION model.last_error(id uuid) RETURNS text LANGUAGE sql AS
 	$$ SELECT error_code FROM model.attempts WHERE outbox_id = id ORDER BY attempt_no DESC LIMIT 1 $$;
 
+-- So few messages are all found.
 CREATE FUNCTION model.sum_up(many model.one_of_many[])
-RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid) LANGUAGE sql AS $$
+RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, more boolean, why text, sample uuid) LANGUAGE sql AS $$
 	SELECT m.event, m.last_error, count(*), count(*) FILTER (WHERE m.fate = 'done'), count(*) FILTER (WHERE m.fate <> 'done'),
-		count(*) FILTER (WHERE m.fate IS NULL), string_agg(DISTINCT nullif(m.fate, 'done'), ', '),
+		count(*) FILTER (WHERE m.fate IS NULL), false, string_agg(DISTINCT nullif(m.fate, 'done'), ', '),
 		(array_agg(m.outbox_id ORDER BY m.outbox_id))[1]
 	FROM unnest(many) m GROUP BY 1, 2 ORDER BY 1, 2
 $$;
@@ -1479,7 +1480,7 @@ $$;
 -- The oldest first; what another transaction has does not come up here.
 CREATE FUNCTION model.cancel_many(queue text, reason text, event_type text = NULL, error_code text = NULL, since timestamptz = NULL,
 	until timestamptz = NULL, batch_size int = 1000, dry_run boolean = true, force boolean = false)
-RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)
+RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, more boolean, why text, sample uuid)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
@@ -1510,7 +1511,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION model.purge(queue text, queue_again text = NULL, batch_size int = 1000, force boolean = false)
-RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)
+RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, more boolean, why text, sample uuid)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 BEGIN
@@ -1522,7 +1523,7 @@ END $$;
 -- The oldest of those that are the first of their keys, and so on.
 CREATE FUNCTION model.replay_many(queue text, event_type text = NULL, error_code text = NULL, since timestamptz = NULL,
 	until timestamptz = NULL, batch_size int = 1000, dry_run boolean = true, again boolean = false)
-RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)
+RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, more boolean, why text, sample uuid)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE

@@ -99,16 +99,18 @@ SELECT results_eq(
 		('replay_batch', 'outbox_ids uuid[], deliver_at timestamp with time zone DEFAULT NULL::timestamp with time zone', 'TABLE(outbox_id uuid, replay_id uuid, error text)'),
 		('cancel_many', 'queue text, reason text, event_type text DEFAULT NULL::text, error_code text DEFAULT NULL::text, since timestamp with time zone DEFAULT NULL::timestamp with time zone, '
 			'until timestamp with time zone DEFAULT NULL::timestamp with time zone, batch_size integer DEFAULT 1000, dry_run boolean DEFAULT true, force boolean DEFAULT false',
-			'TABLE(event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)'),
+			'TABLE(event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, more boolean, why text, sample uuid)'),
 		('replay_many', 'queue text, event_type text DEFAULT NULL::text, error_code text DEFAULT NULL::text, since timestamp with time zone DEFAULT NULL::timestamp with time zone, '
 			'until timestamp with time zone DEFAULT NULL::timestamp with time zone, batch_size integer DEFAULT 1000, dry_run boolean DEFAULT true, again boolean DEFAULT false',
-			'TABLE(event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)'),
+			'TABLE(event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, more boolean, why text, sample uuid)'),
 		('purge', 'queue text, queue_again text DEFAULT NULL::text, batch_size integer DEFAULT 1000, force boolean DEFAULT false',
-			'TABLE(event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, why text, sample uuid)'),
+			'TABLE(event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, more boolean, why text, sample uuid)'),
 		('explain', 'outbox_id uuid', 'text'), ('checked_batch', 'queue text, batch_size integer, reason text, dry_run boolean', 'integer'), ('confirmed', 'queue text, queue_again text', 'boolean'),
 		('shown_time', 'at timestamp with time zone, now timestamp with time zone', 'text'),
-		('cancel_up_to', 'outbox_ids uuid[], wanted integer, reason text, force boolean', 'TABLE(outbox_id uuid, error text)'),
-		('replay_up_to', 'outbox_ids uuid[], keys integer[], wanted integer', 'TABLE(outbox_id uuid, error text)'),
+		('cancel_up_to', 'queue text, wanted integer, reason text, event_type text, error_code text, since timestamp with time zone, until timestamp with time zone, force boolean',
+			'TABLE(outbox_id uuid, event text, last_error text, outcome text)'),
+		('replay_up_to', 'queue text, wanted integer, event_type text, error_code text, since timestamp with time zone, until timestamp with time zone, again boolean',
+			'TABLE(outbox_id uuid, event text, last_error text, outcome text)'),
 		('row_holders', 'outbox_id uuid', 'TABLE(xid xid, pid integer)')$$, 'many messages, and one');
 SELECT is(pg_temp.arguments('seal'), '', 'arguments of seal');
 SELECT is(pg_temp.result('seal'), 'SETOF outbox.seals', 'result of seal');

@@ -93,10 +93,11 @@ RESET client_min_messages;
 SELECT event, done, skipped, remaining, why FROM outbox.replay_many('starved', error_code => 'CANCELLED', batch_size => 1, dry_run => false) ORDER BY event COLLATE "C";
 SELECT event, done, skipped, remaining, why FROM outbox.replay_many('starved', error_code => 'CANCELLED', batch_size => 1, dry_run => false) ORDER BY event COLLATE "C";
 ALTER TABLE outbox.messages DROP CONSTRAINT refused;
--- So many, of a list; what was not tried is not told.
-SELECT outbox_id = t.id('s3') AS s3, error FROM outbox.replay_up_to(ARRAY[NULL, t.id('s5'), t.id('s3'), t.id('s4')], '{NULL,1,0,-7}', 1);
-SELECT outbox_id = t.id('s6') AS s6, error FROM outbox.cancel_up_to(ARRAY[NULL, t.id('s6'), t.id('s5')], 0, 'r', false);
-SELECT t.try($$SELECT outbox.replay_up_to('{}', '{1}', 1)$$);
+-- What they consist of: a row for each that was found.
+SELECT outbox_id = t.id('s3') AS s3, event, last_error, outcome FROM outbox.replay_up_to('starved', 1, NULL, 'CANCELLED', NULL, NULL, false);
+SELECT event, last_error, outcome FROM outbox.cancel_up_to('starved', 0, 'r', NULL, NULL, NULL, NULL, NULL);
+SELECT t.try($$SELECT outbox.cancel_up_to('starved', -1, 'r', NULL, NULL, NULL, NULL, NULL)$$);
+SELECT t.try($$SELECT outbox.replay_up_to('starved', 2147483647, NULL, NULL, NULL, NULL, NULL)$$);
 SELECT sum(done) FROM outbox.purge('starved', 'starved');
 SELECT t.lose($$queue = 'starved'$$);
 
@@ -135,6 +136,28 @@ SELECT * FROM outbox.blocked_keys;
 SELECT created FROM outbox.enqueue('f last', '1', 'f', partition_key => 'k');
 SELECT count(*) AS settled FROM outbox.maintain() WHERE action = 'notified' AND object = 'f';
 SELECT event_type FROM outbox.claim('w', 10, queues => '{f}');
+
+-- A call that acts reads what it needs, and 10000 further. What it tells is then a lower bound, and that is said: they can
+-- be repeated until nothing remains all the same. To look counts all.
+SELECT outbox.create_queue('long');
+SELECT count(*) FROM generate_series(1, 12100) n, outbox.enqueue(CASE WHEN n <= 12090 THEN 'front' ELSE 'end' END, to_jsonb(n), 'long');
+SELECT event, matching, done, remaining, more FROM outbox.purge('long') ORDER BY event COLLATE "C";
+BEGIN;
+SELECT pg_stat_get_xact_tuples_returned('outbox.pending_pkey'::regclass) AS before \gset
+SELECT event, matching, done, remaining, more FROM outbox.purge('long', 'long', batch_size => 10) ORDER BY event COLLATE "C";
+SELECT pg_stat_get_xact_tuples_returned('outbox.pending_pkey'::regclass) - :before < 11500 AS bounded;
+COMMIT;
+-- As many as it finds are not all that there are: it looks on until one is left, or to the end.
+SELECT event, matching, done, remaining, more FROM outbox.cancel_many('long', 'r', event_type => 'end', batch_size => 9, dry_run => false);
+SELECT event, matching, done, remaining, more FROM outbox.purge('long', 'long', batch_size => 10000) ORDER BY event COLLATE "C";
+SELECT event, matching, done, remaining, more FROM outbox.purge('long', 'long', batch_size => 10000) ORDER BY event COLLATE "C";
+SELECT event, matching, done, remaining, more FROM outbox.purge('long', 'long', batch_size => 10000) ORDER BY event COLLATE "C";
+SELECT event, matching, done, remaining, more FROM outbox.replay_many('long', error_code => 'CANCELLED') ORDER BY event COLLATE "C";
+BEGIN;
+SELECT pg_stat_get_xact_tuples_returned('outbox.dead_pkey'::regclass) AS before \gset
+SELECT event, matching, done, remaining, more FROM outbox.replay_many('long', error_code => 'CANCELLED', batch_size => 10, dry_run => false) ORDER BY event COLLATE "C";
+SELECT pg_stat_get_xact_tuples_returned('outbox.dead_pkey'::regclass) - :before < 11500 AS bounded;
+ROLLBACK;
 
 -- The batches under them: item by item, in order.
 SELECT count(*) FROM unnest('{x1,x2}'::text[]) e, outbox.enqueue(e, '1');
