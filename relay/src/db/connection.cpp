@@ -2,7 +2,9 @@
 
 #include "db/conninfo.h"
 
+#include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -33,7 +35,48 @@ trimmed(const char *text)
 	return result;
 }
 
-// What stands before the connection string, it may change; what stands after it, it may not.
+// 0: for ever
+std::chrono::seconds
+connect_timeout(PGconn *connection)
+{
+	std::unique_ptr<PQconninfoOption, decltype(&PQconninfoFree)> options(PQconninfo(connection), PQconninfoFree);
+
+	for (const auto *one = options.get(); one != nullptr && one->keyword != nullptr; one++)
+	{
+		if (strcmp(one->keyword, "connect_timeout") == 0 && one->val != nullptr)
+			return std::chrono::seconds(std::max(std::atoi(one->val), 0));
+	}
+	return {};
+}
+
+// False: it takes longer than connect_timeout.
+bool
+wait_for_server(PGconn *connection)
+{
+	const auto timeout = connect_timeout(connection);
+	const auto until = Connection::Clock::now() + timeout;
+	auto left = [&] {
+		using std::chrono::milliseconds;
+		if (timeout.count() == 0)
+			return -1;
+		return static_cast<int>(
+			std::max(std::chrono::ceil<milliseconds>(until - Connection::Clock::now()), milliseconds(0)).count());
+	};
+
+	for (auto step = PGRES_POLLING_WRITING; step != PGRES_POLLING_OK && step != PGRES_POLLING_FAILED;
+		 step = PQconnectPoll(connection))
+	{
+		pollfd socket{PQsocket(connection), static_cast<short>(step == PGRES_POLLING_READING ? POLLIN : POLLOUT), 0};
+
+		if (poll(&socket, 1, left()) == 0)
+			return false;
+	}
+	return true;
+}
+
+// As PQconnectdbParams(), with the SQLSTATE of what the server says, for which the verbosity is set before.
+// PQconnectPoll() does not know connect_timeout: after a host that does not answer PQreset() starts again, and gives
+// each host that time. What stands before the connection string, it may change; what stands after it, it may not.
 PGconn *
 connect(const Secret &dsn)
 {
@@ -52,7 +95,35 @@ connect(const Secret &dsn)
 	}
 	names.push_back(nullptr);
 	values.push_back(nullptr);
-	return PQconnectdbParams(names.data(), values.data(), 1);
+
+	PGconn *made = PQconnectStartParams(names.data(), values.data(), 1);
+	PQsetErrorVerbosity(made, PQERRORS_VERBOSE);
+	if (PQstatus(made) != CONNECTION_BAD && !wait_for_server(made))
+		PQreset(made);
+	return made;
+}
+
+bool
+is_on(const PGconn *connection, const char *parameter)
+{
+	const char *value = PQparameterStatus(connection, parameter);
+
+	return value != nullptr && strcmp(value, "on") == 0;
+}
+
+// That it takes no writes, and that a password is missing, is found by libpq, which has no code for it.
+Trouble
+why_not_connected(const PGconn *connection)
+{
+	Trouble trouble = connection_trouble(PQerrorMessage(connection));
+
+	if (!trouble.code.empty())
+		return trouble;
+	if (is_on(connection, "in_hot_standby") || is_on(connection, "default_transaction_read_only"))
+		return read_only_trouble(std::move(trouble.text));
+	if (PQconnectionNeedsPassword(connection) == 1)
+		return password_trouble(std::move(trouble.text));
+	return trouble;
 }
 
 } // namespace
@@ -79,6 +150,12 @@ Rows::error() const
 	const char *text = PQresultErrorField(result.get(), PG_DIAG_MESSAGE_PRIMARY);
 
 	return trimmed(text != nullptr ? text : PQresultErrorMessage(result.get()));
+}
+
+Trouble
+Rows::trouble() const
+{
+	return {sqlstate(), with_remedy(error(), statement_remedy(sqlstate()))};
 }
 
 std::string_view
@@ -226,18 +303,21 @@ Connection::connected()
 		return false;
 	connection.reset(attempt->made);
 	attempt->made = nullptr;
+	PQsetErrorVerbosity(connection.get(), PQERRORS_DEFAULT);
 	if (PQstatus(connection.get()) != CONNECTION_OK)
-		fail(trimmed(PQerrorMessage(connection.get())));
+		fail(why_not_connected(connection.get()));
 	else if (PQsetnonblocking(connection.get(), 1) != 0 || PQenterPipelineMode(connection.get()) != 1)
 		fail(trimmed(PQerrorMessage(connection.get())));
 	return !broken();
 }
 
 void
-Connection::fail(std::string why)
+Connection::fail(Trouble why)
 {
-	if (problem.empty())
-		problem = why.empty() ? "the connection is closed" : std::move(why);
+	if (why.text.empty())
+		why.text = "the connection is closed";
+	if (!trouble)
+		trouble = std::move(why);
 }
 
 void
@@ -336,7 +416,7 @@ Connection::take_results()
 		}
 		Rows rows(result);
 		if (PQstatus(connection.get()) != CONNECTION_OK)
-			return fail(rows.error());
+			return fail({rows.sqlstate(), rows.error()});
 		if (commands.front().done)
 			std::exchange(commands.front().done, nullptr)(std::move(rows));
 	}

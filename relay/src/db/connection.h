@@ -8,6 +8,7 @@
 
 #include "core/secret.h"
 #include "core/uuid.h"
+#include "db/trouble.h"
 
 #include <chrono>
 #include <deque>
@@ -30,6 +31,7 @@ public:
 	[[nodiscard]] bool ok() const;
 	[[nodiscard]] std::string sqlstate() const; // of an error
 	[[nodiscard]] std::string error() const;    // redacted
+	[[nodiscard]] Trouble trouble() const;      // of an error, with what to do
 	[[nodiscard]] int count() const { return PQntuples(result.get()); }
 
 	[[nodiscard]] bool null(int row, int column) const { return PQgetisnull(result.get(), row, column) != 0; }
@@ -93,8 +95,8 @@ public:
 
 	// Takes what connecting came to. True once connected.
 	bool connected();
-	[[nodiscard]] bool broken() const { return !problem.empty(); }
-	[[nodiscard]] const std::string &why() const { return problem; } // redacted
+	[[nodiscard]] bool broken() const { return trouble.has_value(); }
+	[[nodiscard]] const Trouble &why() const { return *trouble; }
 
 	void send(const std::string &statement, Parameters parameters, Done done);
 	[[nodiscard]] size_t outstanding() const { return commands.size(); }
@@ -116,13 +118,14 @@ private:
 		Clock::time_point sent;
 	};
 
-	void fail(std::string why);
+	void fail(Trouble why);
+	void fail(std::string why) { fail(Trouble{{}, std::move(why)}); }
 	void take_results();
 
 	std::shared_ptr<Attempt> attempt;
 	std::unique_ptr<PGconn, decltype(&PQfinish)> connection{nullptr, PQfinish};
 	std::deque<Command> commands;
-	std::string problem;
+	std::optional<Trouble> trouble;
 	bool unsent = false;
 };
 

@@ -41,13 +41,13 @@ public:
 				wait();
 		}
 		if (connection.broken())
-			throw std::runtime_error(connection.why());
+			throw std::runtime_error(connection.why().said());
 		if (!answer->ok())
-			throw std::runtime_error(answer->error());
+			throw std::runtime_error(answer->trouble().text);
 		return std::move(*answer);
 	}
 
-	[[nodiscard]] const std::string &why() const { return connection.why(); }
+	[[nodiscard]] const Trouble &why() const { return connection.why(); }
 
 private:
 	void wait()
@@ -164,13 +164,15 @@ each_pending(Asker &asker, const SourceSettings &source, size_t most, Each each)
 bool
 check_source(const SourceSettings &source, const Config &config, const Sinks &sinks, size_t messages)
 {
-	Asker asker(source.dsn);
+	Asker asker(source.dsn), listener(source.dsn); // two, as the relay has
 	bool well = true;
 
 	std::cout << "source " << source.name << ": ";
-	if (!asker.connect())
+	for (Asker *one : {&asker, &listener})
 	{
-		std::cout << asker.why() << "\n";
+		if (one->connect())
+			continue;
+		std::cout << (one->why().refused() ? "" : "cannot be reached: ") << one->why().said() << "\n";
 		return false;
 	}
 	try
@@ -191,7 +193,7 @@ check_source(const SourceSettings &source, const Config &config, const Sinks &si
 			std::cout << "  may not claim: GRANT outbox_executor TO " << server.text(0, 1) << "\n";
 			well = false;
 		}
-		asker.ask("LISTEN outbox_pending");
+		listener.ask("LISTEN outbox_pending");
 	}
 	catch (const std::exception &error)
 	{
@@ -324,7 +326,7 @@ dry_run(const Config &config)
 			Asker asker(source.dsn);
 
 			if (!asker.connect())
-				throw std::runtime_error(asker.why());
+				throw std::runtime_error(asker.why().said());
 			each_pending(asker, source, SIZE_MAX,
 						 [&](Message message) { print(what_would_happen(config, sinks, std::move(message))); });
 		}

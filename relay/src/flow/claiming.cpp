@@ -12,18 +12,6 @@ using namespace std::chrono_literals;
 
 constexpr size_t unlimited = SIZE_MAX;
 constexpr auto unknown_queue_pause = 10s, refused_pause = 1s;
-constexpr auto same_refusal_pause = 60s; // in the log
-
-// What ends an error that does not pass by itself.
-std::string
-remedy(const std::string &code)
-{
-	if (code == "42501")
-		return "; the role needs outbox_executor: GRANT outbox_executor TO it";
-	if (code == "3F000")
-		return "; the database does not have the extension: CREATE EXTENSION outbox";
-	return "";
-}
 
 } // namespace
 
@@ -127,10 +115,26 @@ Source::take_claimed(const ClaimPlan &plan, const Rows &rows, int first_row, Clo
 	tried_alone(plan);
 	state.last_claim = polled = Clock::now();
 	state.claimed += count;
-	refusal.clear();
+	claimed_again(plan);
 	observers.metrics.claimed(my_settings.name, count);
 	for (int row = first_row; row < rows.count(); row++)
 		accept(decode(rows, row, first_column, sent));
+}
+
+// The connection is of use, so that after it is lost the next one is tried at once.
+void
+Source::claimed_again(const ClaimPlan &plan)
+{
+	pause = 0ms;
+	for (const auto &queue : plan.queues)
+		unknown_queues.erase(queue);
+	if (refusal.empty() || !unknown_queues.empty())
+		return;
+	log(Level::info, "claims are answered again", {{"source", my_settings.name}});
+	if (state.problem == refusal)
+		state.problem.clear();
+	refusal.clear();
+	logged.clear();
 }
 
 // One queue that does not exist keeps no other from being served: each is tried alone, and the one that is not there is
@@ -153,16 +157,11 @@ Source::claim_refused(const ClaimPlan &plan, const Rows &rows)
 	}
 	else
 		claim_after = Clock::now() + refused_pause;
-	state.problem = rows.error() + remedy(code);
-	if (refusal != state.problem || Clock::now() >= refusal_again)
-	{
-		log(Level::error, "could not claim", {{"source", my_settings.name}, {"code", code}, {"error", state.problem}});
-		refusal = state.problem;
-		refusal_again = Clock::now() + same_refusal_pause;
-	}
+	refused("could not claim", rows);
+	refusal = state.problem = rows.trouble().text;
 	// A standby takes nothing: find the primary.
 	if (code == "25006")
-		on_standby = true;
+		useless = true;
 }
 
 void

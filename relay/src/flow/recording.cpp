@@ -137,8 +137,7 @@ Source::report_refused(uint64_t report, const std::optional<ClaimPlan> &plan, co
 		reports.refused(report, false, {});
 		return;
 	}
-	log(Level::error, "could not record outcomes",
-		{{"source", my_settings.name}, {"code", rows.sqlstate()}, {"error", rows.error()}});
+	refused("could not record outcomes", rows);
 	auto hopeless = reports.refused(report, rows.sqlstate().starts_with("22"), Clock::now() + 1s);
 	if (!hopeless)
 		return;
@@ -247,8 +246,7 @@ Source::released(const std::vector<uint64_t> &numbers, const Rows &rows)
 			unreleased.push_back(numbers[i]);
 	}
 	if (!rows.ok())
-		log(Level::error, "could not release messages",
-			{{"source", my_settings.name}, {"code", rows.sqlstate()}, {"error", rows.error()}});
+		refused("could not release messages", rows);
 	observers.metrics.released(my_settings.name, count);
 }
 
@@ -292,11 +290,7 @@ Source::renewed(const std::vector<uint64_t> &numbers, const Rows &rows, Clock::t
 {
 	renewing--;
 	if (!rows.ok())
-	{
-		log(Level::error, "could not renew leases",
-			{{"source", my_settings.name}, {"code", rows.sqlstate()}, {"error", rows.error()}});
-		return;
-	}
+		return refused("could not renew leases", rows);
 	for (size_t i = 0; i < numbers.size(); i++)
 	{
 		int row = static_cast<int>(i);

@@ -12,7 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto tick = 500ms; // leases are looked at, the state is shown
+constexpr auto tick = 500ms;             // leases are looked at, the state is shown
+constexpr auto same_problem_pause = 60s; // in the log
 constexpr auto status_interval = 3s, metrics_interval = 10s, orderings_interval = 30s;
 
 } // namespace
@@ -68,7 +69,7 @@ Source::run()
 				});
 		}
 		filled.flush();
-		if ((work && work->broken()) || (listener && listener->broken()) || on_standby)
+		if ((work && work->broken()) || (listener && listener->broken()) || useless)
 			lost_connection(now);
 		if (now - ticked >= tick)
 		{
@@ -142,7 +143,7 @@ Source::next(Clock::time_point now) const
 		next = std::min(next, *stop_at);
 	if (!work)
 		return std::min(next, connect_at);
-	if (work->broken() || listener->broken() || on_standby)
+	if (work->broken() || listener->broken() || useless)
 		return now;
 	// Only what is done then: any other time that has passed would be looked at without a pause.
 	if (working() && is_listening)
@@ -209,13 +210,14 @@ Source::listen()
 	listener->send("LISTEN outbox_pending", {}, [this](Rows rows) {
 		if (!rows.ok())
 		{
-			state.problem = rows.error();
-			return;
+			useless = true;
+			state.problem = rows.trouble().text;
+			return refused("could not listen", rows);
 		}
 		log(Level::info, "connected; listening", {{"source", my_settings.name}});
 		is_listening = true;
-		pause = 0ms;
-		state.problem.clear();
+		if (state.problem != refusal)
+			state.problem.clear();
 		observers.metrics.source_up(my_settings.name, true);
 	});
 }
@@ -223,14 +225,19 @@ Source::listen()
 void
 Source::lost_connection(Clock::time_point now)
 {
-	std::string why = on_standby ? "the server is a standby" : work->broken() ? work->why() : listener->why();
+	if (!useless)
+	{
+		const Trouble &why = work->broken() ? work->why() : listener->why();
+		const std::string_view what = why.refused() ? "the database refuses the relay" : "the database is away";
 
-	if (pause == 0ms || why != state.problem)
-		log(Level::warning, "the database is away", {{"source", my_settings.name}, {"error", why}});
-	state.problem = why;
+		if (is_news(what, why.text) || is_listening)
+			log(why.refused() ? Level::error : Level::warning, what,
+				{{"source", my_settings.name}, {"code", why.code}, {"error", why.text}});
+		state.problem = why.said();
+	}
 	work.reset();
 	listener.reset();
-	is_connected = is_listening = status_sent = metrics_sent = on_standby = false;
+	is_connected = is_listening = status_sent = metrics_sent = useless = false;
 	renewing = 0;
 	reports.disconnected();
 	appetite.disconnected();
@@ -250,6 +257,28 @@ Source::lost_connection(Clock::time_point now)
 	connect_at = now + pause;
 	observers.metrics.source_up(my_settings.name, false);
 	observers.metrics.database(my_settings.name, {});
+}
+
+// The server is there, and does not do what was asked of it.
+void
+Source::refused(std::string_view what, const Rows &rows)
+{
+	const Trouble trouble = rows.trouble();
+
+	if (is_news(what, trouble.text))
+		log(Level::error, what, {{"source", my_settings.name}, {"code", trouble.code}, {"error", trouble.text}});
+}
+
+// What is the same again is logged once a minute.
+bool
+Source::is_news(std::string_view what, const std::string &text)
+{
+	Logged &last = logged[std::string(what)];
+
+	if (last.text == text && Clock::now() < last.again)
+		return false;
+	last = {text, Clock::now() + same_problem_pause};
+	return true;
 }
 
 // What the role may read beside its work, which is asked first, so that no refusal is in the server's log.
@@ -285,6 +314,8 @@ Source::read_orderings()
 		orderings.clear();
 		for (int row = 0; row < rows.count(); row++)
 			orderings.emplace(rows.text(row, 0), rows.text(row, 1));
+		if (my_settings.queues.front() == "*")
+			std::erase_if(unknown_queues, [this](const auto &one) { return !orderings.contains(one.first); });
 		if (my_settings.queues.front() == "*" && orderings.size() != before)
 			appetite.notified();
 	});

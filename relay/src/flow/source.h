@@ -69,6 +69,8 @@ private:
 
 	void connect(Clock::time_point now);
 	void lost_connection(Clock::time_point now);
+	void refused(std::string_view what, const Rows &rows);
+	bool is_news(std::string_view what, const std::string &text);
 	void listen();
 	void read_rights();
 	void read_orderings();
@@ -82,6 +84,7 @@ private:
 	void send_claim(ClaimPlan plan);
 	void take_claimed(const ClaimPlan &plan, const Rows &rows, int first_row, Clock::time_point sent);
 	void tried_alone(const ClaimPlan &plan);
+	void claimed_again(const ClaimPlan &plan);
 	void claim_refused(const ClaimPlan &plan, const Rows &rows);
 	void accept(Claimed claimed);
 	void submit(InFlight &message);
@@ -129,8 +132,8 @@ private:
 
 	std::unique_ptr<Connection> work, listener;
 	bool is_connected = false, is_listening = false, status_sent = false, metrics_sent = false;
-	size_t renewing = 0;     // statements under way
-	bool on_standby = false; // connect again
+	size_t renewing = 0;  // statements under way
+	bool useless = false; // both connections: connect again
 	Clock::time_point connect_at{}, ticked{}, status_at{}, metrics_at{}, orderings_at{}, polled{};
 	std::chrono::milliseconds pause{0};
 
@@ -139,8 +142,12 @@ private:
 	std::deque<std::string> suspects;                        // queues of which one is not there
 	bool keys_are_free = false;                              // by what is reported next
 	Clock::time_point claim_after{};
-	std::string refusal; // of claims, as the log has it, and when it is logged again
-	Clock::time_point refusal_again{};
+	std::string refusal; // of claims, as the status page has it
+	struct Logged {
+		std::string text;
+		Clock::time_point again{};
+	};
+	std::map<std::string, Logged, std::less<>> logged; // what went wrong, and when it is logged again
 	Reports reports;
 	Unflushed<Outlet> filled; // in this turn of the loop
 

@@ -27,22 +27,24 @@ add_line(std::string &text, const std::string &line)
 std::string
 SourceState::trouble() const
 {
+	const auto because = [this](const std::string &what) { return problem.empty() ? what : what + ": " + problem; };
+
 	if (!connected)
 	{
-		return problem.empty() ? "the database is not connected" : "the database is not connected: " + problem;
+		return because("the database is not connected");
 	}
 	if (!listening)
 	{
-		return "LISTEN does not stand";
+		return because("LISTEN does not stand");
 	}
 	if (!last_claim)
 	{
-		return "no claim was answered yet";
+		return because("no claim was answered yet");
 	}
 	const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - *last_claim);
 	if (age > std::max(3 * poll_interval, shortest_patience))
 	{
-		return "the last claim was answered " + std::to_string(age.count() / 1000) + " s ago";
+		return because("the last claim was answered " + std::to_string(age.count() / 1000) + " s ago");
 	}
 	return {};
 }
