@@ -105,7 +105,7 @@ read_dsn(Section &section)
 	const std::optional<Secret> dsn = section.secret("dsn");
 
 	if (!dsn)
-		section.refuse("dsn", "is missing");
+		section.refuse("dsn", "is missing: it says where the database is");
 	if (problem_of(*dsn))
 		section.refuse("dsn", "is not a connection string or URI of libpq");
 	return *dsn;

@@ -1,7 +1,8 @@
 # What the documentation takes from the program.
 #
 # Proves: docs/relay-codes.md is what outbox-relay --codes prints, so each code of each sink is there with its class; the
-# configurations in docs/relay.md, the README, the demo and relay/outbox-relay.toml are ones that the relay reads.
+# configurations in docs/relay.md, the README and the demo are ones that the relay reads; it does not start on
+# relay/outbox-relay.toml as that is, says what to edit, and reads what is commented out there.
 use strict;
 use warnings;
 
@@ -35,7 +36,22 @@ sub is_read
 	return is($status, 1, "$test is a configuration") || diag($errors, $text);
 }
 
-is_read($_, slurp("$root/$_")) foreach qw(relay/outbox-relay.toml demo/relay.toml);
+is_read('demo/relay.toml', slurp("$root/demo/relay.toml"));
+
+# The sample: untouched, with a database, with all that it shows but what is for CloudEvents.
+my $sample = slurp("$root/relay/outbox-relay.toml");
+my $with_database = $sample =~ s/^# dsn/dsn/mr;
+my $whole = $sample =~ s/^# (?=\[|[\w."]+ = )//mgr =~ s/^source = .*//mr;
+
+foreach my $missing ([ 'dsn', $sample ], [ '[sink.NAME]', $with_database ])
+{
+	my ($what, $text) = @$missing;
+	my (undef, $errors, $status) = tool([ $program, '--config', write_file($file, $text) ], may_fail => 1);
+
+	is($status, 2, "the sample without $what is refused");
+	like($errors, qr/^outbox-relay: \Q$file\E: .*\Q$what\E/, '... and the file and what to edit are named');
+}
+is_read('the whole sample', $whole);
 foreach my $page (qw(README.md docs/relay.md))
 {
 	my @examples = slurp("$root/$page") =~ /^```toml\n(.+?)^```$/msg;

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <regex>
 
 #include "kinds.h"
 #include "message.h"
@@ -397,12 +398,15 @@ TEST(Config, File)
 	}
 }
 
-TEST(Config, Sample)
+// Nothing is claimed, and so counted as delivered, before somebody has said where it goes.
+TEST(Config, SampleIsToBeEdited)
 {
-	const Config config = read_config("../../outbox-relay.toml");
+	const std::string sample = *contents_of("../../outbox-relay.toml");
+	const std::string with_dsn = std::regex_replace(sample, std::regex("\n# dsn"), "\ndsn");
 
-	EXPECT_EQ(config.sources.size(), 1);
-	EXPECT_EQ(config.routes->of(test::message())->sink, "console");
+	EXPECT_PROBLEM(sample, "\"source.1.dsn\" is missing");
+	EXPECT_PROBLEM(with_dsn, "\"sink\" is missing: [sink.NAME] says where messages go");
+	EXPECT_EQ(problem(with_dsn + "\n" + kafka), "");
 }
 
 } // namespace
