@@ -1057,7 +1057,7 @@ Errors: P7005 not pending; 55000 not leased; P7001; 22004 and 22023 bad argument
 CREATE FUNCTION outbox.reschedule(outbox_id uuid, next_attempt_at timestamptz DEFAULT NULL, priority integer DEFAULT NULL)
 RETURNS timestamptz LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_reschedule';
 COMMENT ON FUNCTION outbox.reschedule(uuid, timestamptz, integer) IS
-$$Makes a pending message that no worker holds due at another time, or gives it another priority, and returns when it is due. Nothing is recorded.
+$$Makes a pending message that no worker holds due at another time, or gives it another priority, and returns when it is due. The ledger gets no row.
 next_attempt_at: not claimed before, now() = at once, never before it was enqueued; NULL = as it is. priority: 0 to 15; NULL = as it is.
 Errors: P7005 not pending; 55006 leased; 22004 and 22023 bad arguments. Locks: waits for the pending row. Cost: one row and two index entries.$$;
 

@@ -20,7 +20,7 @@ struct Note {
 	bool turn_passed;      // a key may have to go on
 	bool marked;           // and a mark says which
 	bool removed;          // a row that others may have passed over meanwhile
-	bool key_taken;        // a lease of a key with a limit was made (refusal.h)
+	bool key_taken;        // a lease of a key with a limit was made (taken_keys.h)
 	bool key_freed;        // or ended
 	int64 counts[counters];
 	int latency[latency_buckets];

@@ -11,7 +11,7 @@
 #include "commit/announced.h"
 #include "commit/floor.h"
 #include "commit/in_flight.h"
-#include "commit/refused.h"
+#include "commit/refused_reports.h"
 #include "commit/spending.h"
 #include "commit/waiters.h"
 #include "server/pg.h"
@@ -102,7 +102,7 @@ struct QueueSlot {
 	pg_atomic_uint32 dropped;
 	pg_atomic_uint32 altered;       // how often its settings were changed
 	pg_atomic_uint32 marked;        // outbox.key_marks may hold marks of it that are to be settled
-	pg_atomic_uint32 key_refused;   // a claim found a key at its limit (refusal.h)
+	pg_atomic_uint32 key_refused;   // a claim found a key at its limit (taken_keys.h)
 	pg_atomic_uint32 key_contended; // or another claim at it
 	Oid database;                   // InvalidOid = free; this and the name change under the lock
 	uint32 hash;

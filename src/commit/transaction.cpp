@@ -2,7 +2,7 @@
 
 #include "commit/transaction.h"
 
-#include "commit/refusal.h"
+#include "commit/taken_keys.h"
 #include "commit/reservation.h"
 #include "commit/notes.h"
 #include "commit/rate_limit.h"

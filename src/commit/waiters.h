@@ -7,8 +7,8 @@
 //
 // Shape: the background worker counts what can be claimed, and wakes as many of those that sleep. To one of them it
 // gives a call, which names the queue (`called`). From then on until the session has looked in vain (`looking`), or
-// leaves, it stands for as many messages as it wants, and the worker wakes no other for them. Who is awake is asked
-// to look again before it sleeps (`again`): its look may have begun before the message was there.
+// leaves, it stands for as many messages as it wants, and the worker wakes no other for them. A session that is awake
+// is asked to look again before it sleeps (`again`): its look may have begun before the message was there.
 //
 // The session writes queues, asleep and looking, and then reads called and again; the worker writes these and then
 // reads those. There are full barriers on both sides, so one of the two notices the other.

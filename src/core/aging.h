@@ -1,6 +1,6 @@
 // The order of messages whose priority rises while they wait.
 //
-// Guarantees: a message of priority p that has waited w comes as one of the effective priority p + floor(w / aging);
+// Guarantees: a message of priority p that has waited w has the effective priority p + floor(w / aging);
 // of two with the same, the one of the higher priority comes first. Times are microseconds; the least number is
 // "since ever". Nothing overflows, whatever the times: waits of more than 292,000 years count as equal.
 #pragma once

@@ -2,8 +2,8 @@
 //
 // Guarantees:
 // - A root stands for its leaves and their order: two lists of the same length have the same root only if SHA-256
-//   has a collision. The length is told beside the root; a path is checked against it.
-// - A tree has a fixed size, whatever the number of its leaves, which come one by one.
+//   has a collision. The length is kept beside the root, and a path is checked against it.
+// - A tree takes a fixed amount of memory, whatever the number of its leaves, which are added one by one.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SHA-256, by OpenSSL.
 //
-// Guarantee: nothing is freed by leaving a scope, so that one may be kept for a session whose errors jump over
-// destructors; start() forgets an input that an error cut short. A failure of OpenSSL is kept, and stop() tells it.
+// Guarantee: it has no destructor, so that a session may keep one though errors jump over destructors; start() forgets
+// an input that an error cut short. A failure of OpenSSL is remembered, and stop() reports it.
 #pragma once
 
 #include <cstddef>

@@ -377,7 +377,7 @@ lock_event(const Intake *intake, uint64 hash, KeyLock *held)
 	lock_key(held, intake->partitions.rel, reinterpret_cast<const unsigned char *>(&ordered), sizeof(ordered));
 }
 
-// Who locks a partition for writing reads the list again: what was the newest when it was read may be closed since.
+// After a partition was locked for writing the list is read again: the newest of before may be closed since.
 Obstacle
 open_shelves(Intake *intake, const core::Uuid *const *ids, int count)
 {

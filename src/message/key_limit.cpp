@@ -2,7 +2,7 @@
 
 #include "message/key_limit.h"
 
-#include "commit/refusal.h"
+#include "commit/taken_keys.h"
 #include "message/id_set.h"
 #include "message/key_marks.h"
 #include "server/stop_point.h"
@@ -107,7 +107,7 @@ try_to_lock_key(const KeyLimit *limit, int64 key)
 
 	if (!locked)
 	{
-		// Who lets go of the key from now on wakes those who wait.
+		// A claim that lets go of the key from now on wakes the sessions that wait.
 		announce_contended_key(limit->slot);
 		locked = lock();
 	}
@@ -138,8 +138,8 @@ look_at_key(KeyLimit *limit, Places *places)
 		return;
 	out = count_leases_of_key(limit, places->key);
 	OUTBOX_STOP_POINT("key_counted");
-	// Who ends a lease from now on wakes those who wait. That another claim has said so meanwhile tells nothing of this
-	// key.
+	// A lease that ends from now on wakes the sessions that wait. If another claim has announced a key meanwhile, that
+	// need not be this one.
 	if (out >= most && (announce_full_key(limit->slot) || !limit->announced))
 	{
 		limit->announced = true;

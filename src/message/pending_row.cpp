@@ -3,7 +3,7 @@
 #include "message/pending_row.h"
 
 #include "commit/entries.h"
-#include "commit/refusal.h"
+#include "commit/taken_keys.h"
 #include "server/stop_point.h"
 #include "commit/transaction.h"
 

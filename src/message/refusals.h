@@ -1,9 +1,9 @@
 // Refused reports as audit events: TERMINAL_BLOCKED and LEASE_LOST_REFUSED.
 //
 // Guarantees: a refusal of an audited queue leaves one. In a batch it is noted and belongs to its transaction. One that
-// raises undoes its transaction, so it goes to the background worker (commit/refused.h), whatever becomes of savepoints
-// and of the transaction; without preloading it leaves none. The worker passes by what another installation of the
-// extension has left.
+// raises undoes its transaction, so it goes to the background worker (commit/refused_reports.h), whatever becomes of
+// savepoints and of the transaction; without preloading it leaves none. The worker passes by what another installation
+// of the extension has left.
 #pragma once
 
 #include "commit/shared.h"

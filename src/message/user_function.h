@@ -1,8 +1,8 @@
 // A function of a user that a queue names: its validator, or its handler.
 //
 // Guarantees: it is looked up by its qualified name, each time, so a dump keeps it. Only a member of its owner can
-// have a queue call it, and it is never called for another owner than that of this moment: the name of the owner is
-// kept beside that of the function.
+// set it in a queue. If the owner has changed since then, it is not called: the owner's name is kept beside that of the
+// function.
 //
 // Shape: names are looked up without a check of the caller's rights on the schema. Rights are checked when the
 // function is set.

@@ -2,12 +2,13 @@
 //
 // Guarantees: no table has the subject's name, only its keyed hash. Of any number of sessions that need the key of a
 // new subject, one makes it, and the others wait for the end of its transaction and use it, in every isolation level.
-// Who encrypts holds the key against erasure until the end of the transaction: an erasure waits, and counts what was
+// A transaction that encrypts holds the key against erasure until its end: an erasure waits, and counts what was
 // written. A key that is gone does not come back: the subject's next field gets another one, with another sid.
 //
 // Shape: the hash must outlive the master key, so it is made with a key of its own, which the master key wraps like the
-// others. Who opens that key has the right master key; so every function does this before it writes. A row that is
-// wrapped again meanwhile can be used as it was: both master keys are at hand, and no session waits for the rotation.
+// others. Opening that key shows that the master key is the right one, so every function does this before it writes. A
+// row that is wrapped again meanwhile can be used as it was: both master keys are at hand, and no session waits for the
+// rotation.
 #pragma once
 
 #include "privacy/master_key.h"

@@ -458,7 +458,7 @@ announce_due(const Call *call, const Queue *queue)
 	}
 }
 
-// Who was woken before may be held up: the safety poll wakes another.
+// The session that was woken before may be held up: the safety poll wakes another one.
 void
 announce_afresh(const Call *call, const Queue *queue, QueueSlot *slot)
 {

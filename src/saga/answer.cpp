@@ -1,8 +1,8 @@
 // saga.succeed, saga.fail, saga.reply: participants answer commands.
 //
 // Guarantees: the saga is locked before the message of its command, so that an answer and a timeout that gives up the
-// same command do not deadlock. The first answer to a command counts. What a worker did whose command was taken from
-// it is no less done: then the lease is not asked for. No work commits that nothing would undo.
+// same command do not deadlock. The first answer to a command counts. The answer of a worker counts even if its command
+// was taken from it, because the work is done: then no lease is asked for. No work commits that nothing would undo.
 
 #include "message/lease.h"
 #include "message/pending_row.h"

@@ -2,7 +2,7 @@
 //
 // Guarantees: a version never changes, so what is remembered stays true. Only what is committed is remembered: what
 // this transaction has defined may be rolled back, and its number be taken by another definition. A change of the
-// tables, such as DROP EXTENSION, forgets all. Who changes rows by hand has to begin new sessions.
+// tables, such as DROP EXTENSION, forgets all. After a change of rows by hand, begin new sessions.
 #pragma once
 
 #include "saga/tables.h"

@@ -1,7 +1,7 @@
 // saga.handle: the handler of the queue saga_internal, for timeouts and dead letters.
 //
 // Guarantee: what a message says is only a hint. Under the lock of the saga the tables decide, so anybody may put
-// messages there, and they change nothing that is not so.
+// messages there: they cannot change what the tables say.
 
 #include "message/dead.h"
 #include "message/ledger.h"

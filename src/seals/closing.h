@@ -5,8 +5,7 @@
 //   were read, and no later record gets such a time, whatever clocks, rollbacks, crashes, prepared transactions and
 //   promotions do. An open transaction that has written delays the end of the window, and nothing else.
 // - Each window begins where the one before ended. Two sealers never close one window, or number two seals alike: a
-// lock
-//   lets one after the other.
+//   lock lets one in after the other.
 #pragma once
 
 #include "seals/seal.h"

@@ -1,4 +1,4 @@
-// For outbox.check(): whether a table is as the functions need it.
+// table_problems, for outbox.check(): what keeps the functions from using a table.
 
 #include "server/args.h"
 #include "server/boundary.h"

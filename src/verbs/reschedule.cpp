@@ -1,7 +1,7 @@
 // reschedule: an operator makes a pending message due at another time, or gives it another priority.
 //
-// Guarantees: a leased row is left alone (55006), also if a claim comes first. Nothing is recorded, because nothing was
-// tried.
+// Guarantees: a leased row is left alone (55006), also if a claim comes first. The ledger gets no row, because nothing
+// was tried.
 
 #include "server/args.h"
 #include "server/boundary.h"

@@ -1,4 +1,4 @@
-// verify_seals: whether what was sealed is as it was.
+// verify_seals: whether what was sealed has been changed since.
 //
 // Guarantees: see seals/verifying.h. It only reads, also on a standby.
 

@@ -1,6 +1,6 @@
-// See refusal.h.
+// See taken_keys.h.
 
-#include "commit/refusal.h"
+#include "commit/taken_keys.h"
 
 namespace outbox {
 
@@ -40,7 +40,7 @@ note_key_locked(QueueSlot *slot)
 	locked_at = GetCurrentTransactionNestLevel();
 }
 
-// Who has locked none leaves the word to those who have: it would only wake itself.
+// A claim that has locked no key wakes no session: it would only wake itself.
 void
 let_go_of_keys(QueueSlot *slot)
 {

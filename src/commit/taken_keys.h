@@ -1,8 +1,8 @@
-// Claims that were refused a key, because it has as many leases as max_in_flight_per_key allows or because another
-// claim is at it: those who wait are woken when that ends.
+// Keys that a claim finds taken: they have as many leases as max_in_flight_per_key allows, or another claim is at them.
+// Sessions that wait are woken when such a key is free.
 //
-// Guarantee: who announces a refusal, and then still finds the key taken, is woken by the transaction that frees it, or
-// by the claim that lets go of it. Nothing else depends on it: it is a cache, as all of shared memory.
+// Guarantee: a claim that announces a taken key, and then still finds it taken, is woken by the transaction that frees
+// it, or by the claim that lets go of it. Nothing else depends on it: it is a cache, as all of shared memory.
 #pragma once
 
 #include "commit/notes.h"

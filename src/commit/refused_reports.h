@@ -1,12 +1,12 @@
 // Reports that were refused by an ERROR, on their way into the audit events.
 //
-// Guarantees: a refusal aborts its transaction, so it is put here, and the background worker writes it. To put one
-// neither fails nor waits but for a spinlock. Memory is fixed: what finds no place is counted. Only what is in here, or
-// counted and not written yet, is lost in a crash of the server. Without preloading nothing is kept. What is told of an
-// extension that was dropped does not reach the one that is created after it.
+// Guarantees: the ERROR undoes its transaction, so the report is kept here and the background worker writes it. Putting
+// it here cannot fail, and waits for a spinlock at most. Memory is fixed: a report for which there is no place is
+// counted. A crash of the server loses only what is in here, or is counted and not written yet. Without preloading
+// nothing is kept. Reports about an extension that was dropped do not reach the one that is created after it.
 //
-// Shape: entries of all databases share one array. Those of a database are a list, so that only its worker reads them,
-// and no database takes more than its part. The worker gives back what it has committed: until then they stay.
+// Shape: the entries of all databases share one array. Those of a database form a list, so that only its worker reads
+// them, and no database takes more than its share. Entries stay until the worker has committed what they say.
 #pragma once
 
 #include "core/ids.h"

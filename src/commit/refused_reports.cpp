@@ -1,6 +1,6 @@
-// See refused.h.
+// See refused_reports.h.
 
-#include "commit/refused.h"
+#include "commit/refused_reports.h"
 
 #include "commit/spinlock.h"
 
