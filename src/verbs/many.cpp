@@ -12,7 +12,7 @@ namespace outbox {
 namespace {
 
 constexpr int most_failures = 10000; // after something was done
-constexpr int look_ahead = 10000;    // how many more are found than are wanted
+constexpr int look_ahead = 10000;    // how many more are looked up than are needed
 constexpr int a_page = 1000;         // how many are looked up at a time
 constexpr int a_slice = 1000;        // and tried
 
@@ -163,10 +163,11 @@ read_last_error(const Search *search, const Table *leaf, TupleTableSlot *slot, F
 	return is_meant;
 }
 
+// looked: at so many.
 int
-find_page(Search *search, Call *call, Found *page)
+find_page(Search *search, Call *call, Found *page, int *looked)
 {
-	int count = find_rows(search, call, page);
+	int count = *looked = find_rows(search, call, page);
 
 	count = look_up_all(call, messages_shape, page, count, [&](const Table *leaf, TupleTableSlot *slot, Found *found) {
 		return read_facts(search, leaf, slot, found);
@@ -176,34 +177,38 @@ find_page(Search *search, Call *call, Found *page)
 	});
 }
 
-// Up to a page more than are looked for.
+bool
+is_trying(const Search *search)
+{
+	return search->done < search->wanted && (search->done == 0 || search->failures < most_failures);
+}
+
 int
 find_window(Search *search, Found **window)
 {
-	int64 size = static_cast<int64>(search->wanted) + look_ahead;
+	int needed = is_trying(search) ? search->wanted - search->done : 1;
 	int count = 0;
 	int room = 0;
+	int ahead = 0;
 	Call call;
 
 	*window = static_cast<Found *>(palloc(sizeof(Found)));
 	begin_reading(&call);
 	do
 	{
+		bool has_needed = count >= needed;
+		int looked;
+
 		if (count + a_page > room)
 		{
 			room = 2 * (count + a_page);
 			*window = static_cast<Found *>(repalloc_huge(*window, sizeof(Found) * static_cast<Size>(room)));
 		}
-		count += find_page(search, &call, *window + count);
-	} while (count < size && !search->ended);
+		count += find_page(search, &call, *window + count, &looked);
+		ahead += has_needed ? looked : 0;
+	} while (!search->ended && (count < needed || ahead < look_ahead));
 	end_reading(&call);
 	return count;
-}
-
-bool
-is_trying(const Search *search)
-{
-	return search->done < search->wanted && (search->done == 0 || search->failures < most_failures);
 }
 
 void

@@ -6,11 +6,11 @@
 // Nothing that another transaction holds is waited for (Call::wait).
 //
 // Shape: messages are found in the order of their ids, under the snapshot of the query, in windows of those that are
-// wanted and look_ahead more. A call ends with the window in which it has no more to do. So it costs what it does and a
-// bounded look at the rest, and a queue that is emptied by repetition costs what its messages do. What was done keeps
-// producers of its keys waiting for the commit. So once something is done, a call ends after so many failures; what
-// fails before that keeps no producer waiting. Memory is that of a window: what an item needs that failed, some 40 kB,
-// is freed with its slice.
+// needed and what look_ahead more rows of the queue hold. A call ends with the window in which it has no more to do. So
+// it costs what it does and a bounded look at the rest, and a queue that is emptied by repetition costs what its
+// messages do. What was done keeps producers of its keys waiting for the commit. So once something is done, a call ends
+// after so many failures; what fails before that keeps no producer waiting. Memory is that of a window: what an item
+// needs that failed, some 40 kB, is freed with its slice.
 #pragma once
 
 #include "rows/batch.h"

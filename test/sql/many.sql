@@ -140,15 +140,20 @@ SELECT event_type FROM outbox.claim('w', 10, queues => '{f}');
 -- A call that acts reads what it needs, and 10000 further. What it tells is then a lower bound, and that is said: they can
 -- be repeated until nothing remains all the same. To look counts all.
 SELECT outbox.create_queue('long');
-SELECT count(*) FROM generate_series(1, 12100) n, outbox.enqueue(CASE WHEN n <= 12090 THEN 'front' ELSE 'end' END, to_jsonb(n), 'long');
+SELECT count(*) FROM generate_series(1, 12100) n, outbox.enqueue(CASE WHEN n IN (1, 2, 12100) THEN 'few' ELSE 'many' END, to_jsonb(n), 'long');
 SELECT event, matching, done, remaining, more FROM outbox.purge('long') ORDER BY event COLLATE "C";
 BEGIN;
 SELECT pg_stat_get_xact_tuples_returned('outbox.pending_pkey'::regclass) AS before \gset
 SELECT event, matching, done, remaining, more FROM outbox.purge('long', 'long', batch_size => 10) ORDER BY event COLLATE "C";
 SELECT pg_stat_get_xact_tuples_returned('outbox.pending_pkey'::regclass) - :before < 11500 AS bounded;
-COMMIT;
--- As many as it finds are not all that there are: it looks on until one is left, or to the end.
-SELECT event, matching, done, remaining, more FROM outbox.cancel_many('long', 'r', event_type => 'end', batch_size => 9, dry_run => false);
+ROLLBACK;
+-- The same where few match; and it looks on until one is left, or to the end.
+BEGIN;
+SELECT pg_stat_get_xact_tuples_returned('outbox.pending_pkey'::regclass) AS before \gset
+SELECT event, matching, done, remaining, more FROM outbox.cancel_many('long', 'r', event_type => 'few', batch_size => 1, dry_run => false);
+SELECT pg_stat_get_xact_tuples_returned('outbox.pending_pkey'::regclass) - :before < 11500 AS bounded;
+ROLLBACK;
+SELECT event, matching, done, remaining, more FROM outbox.cancel_many('long', 'r', event_type => 'few', batch_size => 2, dry_run => false);
 SELECT event, matching, done, remaining, more FROM outbox.purge('long', 'long', batch_size => 10000) ORDER BY event COLLATE "C";
 SELECT event, matching, done, remaining, more FROM outbox.purge('long', 'long', batch_size => 10000) ORDER BY event COLLATE "C";
 SELECT event, matching, done, remaining, more FROM outbox.purge('long', 'long', batch_size => 10000) ORDER BY event COLLATE "C";
