@@ -186,6 +186,12 @@ receive_events(Intake *intake, Event *events, int count)
 }
 
 void
+check_id(const core::Uuid &id)
+{
+	refuse_nil_event_id(id, "Pass the event_id that the producer gave this event.");
+}
+
+void
 check_version(const Event *event)
 {
 	if (event->has_version)
@@ -240,6 +246,7 @@ read_event(JsonElements *elements, Event *event)
 		read_event_field(elements->name, &value, event, &has_id);
 	if (!has_id)
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("event_id must not be null")));
+	check_id(event->id);
 	check_present(event->source, "source");
 	check_present(event->type, "event_type");
 	check_version(event);
@@ -268,6 +275,7 @@ OUTBOX_FUNCTION(outbox_inbox_receive)
 	Intake intake;
 
 	event.id = to_uuid(required_datum(fcinfo, 1, "event_id"));
+	check_id(event.id);
 	event.source = required_nonempty_text(fcinfo, 2, "source");
 	event.type = required_nonempty_text(fcinfo, 3, "event_type");
 	event.payload = PG_ARGISNULL(4) ? 0 : PG_GETARG_DATUM(4);

@@ -10,26 +10,13 @@ namespace {
 
 constexpr int greatest_priority = 15;
 
-// Some languages and forms pass an empty string for "none". All such messages would share one key.
-void
-refuse_empty_key(const text *key, const char *name)
-{
-	if (key != nullptr && VARSIZE_ANY_EXHDR(key) == 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be empty", name),
-						errhint("Pass NULL for none.")));
-}
-
 void
 check_keys(const Message *message)
 {
-	static const core::Uuid nil = {};
-
 	refuse_empty_key(message->idempotency_key, "idempotency_key");
 	refuse_empty_key(message->partition_key, "partition_key");
-	if (message->has_event_id && equal(message->event_id, nil))
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("event_id must not be the nil UUID, %s", shown(message->event_id)),
-						errhint("Pass NULL to use the outbox_id.")));
+	if (message->has_event_id)
+		refuse_nil_event_id(message->event_id, "Pass NULL to use the outbox_id.");
 }
 
 void

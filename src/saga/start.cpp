@@ -157,6 +157,7 @@ OUTBOX_FUNCTION(outbox_saga_start)
 	Call call;
 
 	saga.saga_type = required_text(fcinfo, 0, "saga_type");
+	refuse_empty_key(key, "idempotency_key");
 	saga.has_correlation = !PG_ARGISNULL(1);
 	if (saga.has_correlation)
 		saga.correlation_id = to_uuid(PG_GETARG_DATUM(1));
@@ -175,7 +176,7 @@ OUTBOX_FUNCTION(outbox_saga_start)
 OUTBOX_FUNCTION(outbox_saga_abort)
 {
 	core::Uuid saga_id = to_uuid(required_datum(fcinfo, 0, "saga_id"));
-	text *reason = required_nonempty_text(fcinfo, 1, "reason");
+	text *reason = cut_for_ledger(required_nonempty_text(fcinfo, 1, "reason"));
 	Run run;
 	Call call;
 

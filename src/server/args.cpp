@@ -120,6 +120,24 @@ check_nonempty(const text *value, const char *name)
 }
 
 void
+refuse_empty_key(const text *key, const char *name)
+{
+	if (key != nullptr && VARSIZE_ANY_EXHDR(key) == 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s must not be empty", name),
+						errhint("Pass NULL for none.")));
+}
+
+void
+refuse_nil_event_id(const core::Uuid &id, const char *hint)
+{
+	static const core::Uuid nil = {};
+
+	if (equal(id, nil))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("event_id must not be the nil UUID, %s", shown(id)), errhint("%s", hint)));
+}
+
+void
 check_at_least(int64 value, int64 least, const char *name)
 {
 	if (value < least)

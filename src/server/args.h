@@ -4,7 +4,7 @@
 // or 22023 (value), which names the argument and the value, before anything is written.
 #pragma once
 
-#include "server/pg.h"
+#include "server/values.h"
 
 namespace outbox {
 
@@ -24,6 +24,9 @@ text *optional_text(FunctionCallInfo fcinfo, int arg);
 text *current_user_name();
 
 void check_nonempty(const text *value, const char *name);
+// What some languages and forms pass for "none": an empty string, the nil UUID. It would be one key that all share.
+void refuse_empty_key(const text *key, const char *name);
+void refuse_nil_event_id(const core::Uuid &id, const char *hint);
 void check_at_least(int64 value, int64 least, const char *name);
 // Against outbox.max_batch.
 void check_batch(int count, const char *name);
@@ -67,9 +70,14 @@ using PutRow = void (*)(FunctionCallInfo fcinfo, Datum *values, bool *nulls);
 TupleDesc single_row_desc(FunctionCallInfo fcinfo, int columns = 0);
 Datum single_row(TupleDesc desc, Datum *values, bool *nulls);
 
-// A text for the ledger. If it has more than 8 kB it is cut between two characters and gets a mark
-// with its length. nullptr stays nullptr.
+// A text for the ledger, or another table that keeps it. If it has more than 8 kB it is cut between two
+// characters and gets a mark with its length. nullptr stays nullptr.
 const text *cut_for_ledger(const text *value);
+inline text *
+cut_for_ledger(text *value)
+{
+	return const_cast<text *>(cut_for_ledger(const_cast<const text *>(value)));
+}
 
 // For messages: the text, cut to a readable length.
 const char *shown(const text *value);
