@@ -3,6 +3,7 @@
 #include "message/audit_event.h"
 
 #include "commit/record_floor.h"
+#include "server/args.h"
 #include "server/client.h"
 #include "server/random.h"
 
@@ -168,7 +169,7 @@ record_for_message(Call *call, Audited what, const text *queue, const core::Uuid
 	JsonObject detail = begin_object();
 
 	if (reason != nullptr)
-		put_field(&detail, "reason", reason);
+		put_field(&detail, "reason", cut_for_ledger(reason));
 	event.detail = end_object(&detail);
 	record_event(call, event);
 }

@@ -4,6 +4,7 @@
 
 #include "commit/transaction.h"
 #include "rows/probe.h"
+#include "server/args.h"
 
 namespace outbox {
 
@@ -49,7 +50,7 @@ acknowledged_row(const Call *call, const Table *dead, TupleTableSlot *from, cons
 	memcpy(row->tts_isnull, from->tts_isnull, natts * sizeof(bool));
 	set(dead, row, acknowledged_at, TimestampTzGetDatum(call->now));
 	set_text(dead, row, acknowledged_by, by);
-	set_text(dead, row, reason, why);
+	set_text(dead, row, reason, cut_for_ledger(why));
 	ExecStoreVirtualTuple(row);
 	return row;
 }

@@ -88,7 +88,7 @@ error_of(const text *code, const text *message)
 	const char *error = psprintf("%s%s%s", code != nullptr ? text_to_cstring(code) : "", separator,
 								 message != nullptr ? text_to_cstring(message) : "");
 
-	return cstring_to_text(*error != '\0' ? error : "no error was given");
+	return cut_for_ledger(cstring_to_text(*error != '\0' ? error : "no error was given"));
 }
 
 } // namespace
@@ -144,7 +144,7 @@ OUTBOX_FUNCTION(outbox_saga_reply)
 	text *step = required_text(fcinfo, 1, "step");
 	bool succeeded = required_bool(fcinfo, 2, "succeeded");
 	Jsonb *result = DatumGetJsonbP(required_datum(fcinfo, 3, "result"));
-	text *error = optional_text(fcinfo, 4);
+	text *error = cut_for_ledger(optional_text(fcinfo, 4));
 	text *direction = required_text(fcinfo, 5, "direction");
 	Answer answer = {};
 	Run run;

@@ -124,7 +124,7 @@ OUTBOX_FUNCTION(outbox_saga_save)
 	int64 expected = DatumGetInt64(required_datum(fcinfo, 3, "expected_version"));
 	Jsonb *state = object_argument(fcinfo, 1, "state");
 	text *current_step = optional_text(fcinfo, 4);
-	text *error = optional_text(fcinfo, 5);
+	text *error = cut_for_ledger(optional_text(fcinfo, 5));
 	Instance was;
 	Instance becomes;
 	StoredRow row;

@@ -47,6 +47,11 @@ FROM outbox.attempts a JOIN outbox.messages m USING (outbox_id), LATERAL (VALUES
 	('error_code', a.error_code), ('error_message', a.error_message)) t(name, value)
 WHERE m.event_type LIKE 'cut %' AND octet_length(t.value) > 100 ORDER BY 1, 2;
 
+-- So it is of a reason, where an acknowledgement and the audit events keep it.
+SELECT outbox.acknowledge_dead(t.id('cut 3'), :'long_text');
+SELECT event_type, octet_length(reason) FROM outbox.dead_letters WHERE event_type = 'cut 3';
+SELECT event, octet_length(detail ->> 'reason'), right(detail ->> 'reason', 19) FROM outbox.events WHERE outbox_ids = ARRAY[t.id('cut 3')] ORDER BY event_id;
+
 -- A worker_id of 512 bytes goes all the way.
 SELECT left(:'long', 512) AS longest \gset
 SELECT t.try(format('SELECT outbox.claim(%L, 1)', repeat('é', 257)));

@@ -361,6 +361,8 @@ DECLARE
 	missing CONSTANT text := CASE WHEN consumer IS NULL THEN 'consumer' WHEN event_id IS NULL THEN 'event_id'
 		WHEN error IS NULL THEN 'error' WHEN max_failures IS NULL THEN 'max_failures' END;
 	now CONSTANT timestamptz := clock_timestamp();
+	-- As the ledger keeps texts.
+	kept CONSTANT text := CASE WHEN octet_length(error) <= 8192 THEN error ELSE left(error, 2000) || ' [cut: ' || octet_length(error) || ' bytes]' END;
 	dead boolean;
 BEGIN
 	IF missing IS NOT NULL THEN
@@ -376,7 +378,7 @@ BEGIN
 	END IF;
 	INSERT INTO inbox.failures AS f (consumer, event_id, failures, dead_at, source, event_type, schema_version, payload, error, first_failed_at, last_failed_at)
 	VALUES (failed.consumer, failed.event_id, 1, CASE WHEN max_failures <= 1 THEN now END, failed.source, failed.event_type,
-		failed.schema_version, failed.payload, failed.error, now, now)
+		failed.schema_version, failed.payload, kept, now, now)
 	ON CONFLICT ON CONSTRAINT failures_pkey DO UPDATE SET
 		failures = f.failures + 1,
 		dead_at = CASE WHEN f.dead_at IS NOT NULL THEN f.dead_at WHEN f.failures + 1 >= max_failures THEN now END,
@@ -389,7 +391,7 @@ END
 $$;
 COMMENT ON FUNCTION inbox.failed(text, uuid, text, integer, text, text, jsonb, integer) IS
 $$Counts a failure of an event, in a transaction of its own after the rollback. 'retry': try it again. 'dead': it failed max_failures times and is put aside: inbox.receive returns false for it, until inbox.replay.
-error: the last one is kept. source, event_type, payload, schema_version: kept in inbox.failures, for the person who looks at it. An event that was processed meanwhile is 'retry': receive then returns false.
+error: the last one is kept, cut if it is longer than 8 kB. source, event_type, payload, schema_version: kept in inbox.failures, for the person who looks at it. An event that was processed meanwhile is 'retry': receive then returns false.
 Errors: 22004 NULL; 22023 max_failures below 1. Locks: the event's row in inbox.failures. Cost: a look-up in each partition, and a row.$$;
 
 CREATE FUNCTION inbox.replay(consumer text, event_id uuid) RETURNS void

@@ -125,6 +125,15 @@ SELECT inbox.failed('poison', t.event(3), 'at once', 1), inbox.receive('poison',
 SELECT t.try(format('SELECT inbox.failed(%s)', list)) FROM (VALUES
 	($$NULL, t.event(1), 'e'$$), ($$'c', NULL, 'e'$$), ($$'c', t.event(1), NULL$$), ($$'c', t.event(1), 'e', NULL$$), ($$'c', t.event(1), 'e', 0$$), ($$'', t.event(1), 'e'$$)) v(list);
 
+-- an error of any length, which is cut as the ledger cuts it; an event_id that is the same for all who have none
+BEGIN;
+SELECT inbox.failed('poison', t.event(4), repeat('ä', 10000));
+SELECT length(error), right(error, 19) FROM inbox.failures WHERE event_id = t.event(4);
+ROLLBACK;
+SELECT t.try($$SELECT inbox.receive('nil', '00000000-0000-0000-0000-000000000000', 's', 't')$$);
+SELECT t.try($$SELECT inbox.receive_batch('nil', '[{"event_id": "00000000-0000-4000-8000-000000000001", "source": "s", "event_type": "t"},
+	{"event_id": "00000000-0000-0000-0000-000000000000", "source": "s", "event_type": "t"}]')$$);
+
 -- the window
 SELECT inbox.set_window('window', '40 days');
 SELECT inbox.receive('window', t.event(1), 's', 't');

@@ -497,7 +497,15 @@ SELECT t.try(s) FROM (VALUES ($$SELECT saga.start(NULL, NULL)$$), ($$SELECT saga
 	($$SELECT saga.fail(gen_random_uuid(), NULL, 'w', 'c', 'm')$$), ($$SELECT saga.fail(gen_random_uuid(), gen_random_uuid(), 'w', 'c', 'm')$$),
 	($$SELECT saga.reply(NULL, 'x', true)$$), ($$SELECT saga.reply(gen_random_uuid(), 'x', true)$$), ($$SELECT saga.abort(t.of(30), '')$$), ($$SELECT saga.retry(gen_random_uuid())$$),
 	($$SELECT saga.succeed((SELECT outbox_id FROM outbox.messages WHERE event_type = 'something'), gen_random_uuid(), 'w')$$)) v(s);
+SELECT t.try($$SELECT saga.start('mail', NULL, idempotency_key => '')$$);
 SELECT * FROM t.wrong;
+-- texts are kept as the ledger keeps them
+BEGIN;
+SELECT saga.start('mail', NULL) AS long_error \gset
+SELECT saga.abort(:'long_error', repeat('ä', 10000));
+SELECT octet_length(last_error), right(last_error, 19) FROM saga.instances WHERE id = :'long_error';
+SELECT max(octet_length(metadata::text)) < 9000 AS short FROM saga.audit_log WHERE saga_id = :'long_error';
+ROLLBACK;
 
 -- outbox.check() knows it
 SELECT severity, object, problem FROM outbox.check() WHERE severity = 'error' OR object ~ 'saga';
