@@ -6,6 +6,8 @@
 #   reload($relay, $config)                gives a running relay another configuration, and has it read
 #   check($config, NAME => VALUE, ...)        --check, with these variables: its exit status and output
 #   check_names($config, $env, SINK => CODE, ...)  --check fails, and says of each of these sinks that
+#   check_destinations($node, $sinks, $status, \@lines, NAME => VALUE, ...)  --check with that after its source and these variables
+#                                          has that exit status, and says of destinations lines that begin so
 #   make_producer($node)                   then there are
 #   start_producing($node, $kind, %what)   a session that commits ten messages each 20 ms until stop_producing($node, $it): event_type
 #                                          and partition_key are $kind, or keys => N: $kind and a number; queue => 'default'
@@ -33,7 +35,7 @@ use Exporter 'import';
 use OutboxTest ();
 use Test::More;
 
-our @EXPORT = qw(relay_config reload check check_names make_producer start_producing stop_producing wait_until_delivered wait_until_done proven);
+our @EXPORT = qw(relay_config reload check check_names check_destinations make_producer start_producing stop_producing wait_until_delivered wait_until_done proven);
 
 sub relay_config
 {
@@ -77,6 +79,20 @@ sub check_names
 
 	is($status, 1, '--check: exit status 1');
 	return is_deeply({ map { $_ => $said{$_} } keys %codes }, \%codes, '--check names it') || diag($out);
+}
+
+sub check_destinations
+{
+	my ($node, $sinks, $status, $lines, %env) = @_;
+	my ($is, $out) = check(relay_config($node, $sinks), %env);
+	my @said = $out =~ /^  ([^{ ].*)$/mg;
+
+	is($is, $status, "--check of destinations: exit status $status") || diag($out);
+	foreach my $line (@$lines)
+	{
+		ok(scalar(grep { index($_, $line) == 0 } @said), "--check says: $line") || diag($out);
+	}
+	return is(scalar(grep { !/outbox_readonly/ } @said), scalar(@$lines), '... and nothing else');
 }
 
 sub make_producer

@@ -43,7 +43,7 @@ public:
 		if (connection.broken())
 			throw std::runtime_error(connection.why().said());
 		if (!answer->ok())
-			throw std::runtime_error(answer->trouble().text);
+			throw std::runtime_error(answer->error());
 		return std::move(*answer);
 	}
 
@@ -250,6 +250,49 @@ check_sink(const std::string &name, Sink &sink, const SinkSettings &settings, co
 	return answer.accepted;
 }
 
+std::string
+text_of(const Finding &finding)
+{
+	using enum Finding::State;
+	const std::string state = finding.state == there     ? "there"
+							  : finding.state == missing ? "missing"
+														 : "not looked for";
+
+	return finding.what + ": " + state + (finding.text.empty() ? "" : "; " + redact(finding.text));
+}
+
+// Each destination once that a route to the sink names.
+bool
+check_destinations(const Config &config, const std::string &name, Sink &sink)
+{
+	constexpr std::string_view by_message = "the message's routing_key, else its event_type";
+	std::set<std::string> said;
+	bool well = true;
+
+	for (const Route &route : config.routes->all())
+	{
+		if (route.sink != name)
+			continue;
+		auto part = [](const Template &its, std::string_view otherwise) {
+			return Named::Part{its.empty()      ? std::string(otherwise)
+							   : its.constant() ? its.prefix()
+												: its.source(),
+							   its.constant()};
+		};
+		Named named{part(route.topic, route.debezium ? "outbox.event.{aggregate_type}" : by_message),
+					part(route.exchange, "")};
+
+		named.topic.fixed = named.topic.fixed && !route.topic.empty();
+		for (const Finding &finding : sink.look_for(named))
+		{
+			well = well && finding.state != Finding::State::missing;
+			if (said.insert(text_of(finding)).second)
+				std::cout << "  " << text_of(finding) << "\n";
+		}
+	}
+	return well;
+}
+
 // Of a URL with fields this is the host, if there is none before the path.
 std::string
 fixed_part(const Template &topic)
@@ -268,8 +311,13 @@ endpoints_of(const Config &config, const std::string &name, const Sink &sink)
 
 	for (const Route &route : config.routes->all())
 	{
-		if (route.sink != name || fixed_part(route.topic).empty())
+		if (route.sink != name)
 			continue;
+		if (fixed_part(route.topic).empty()) // comes from messages, or is none
+		{
+			endpoints.insert("");
+			continue;
+		}
 
 		Delivery delivery;
 		delivery.to.topic = fixed_part(route.topic);
@@ -302,10 +350,12 @@ check(const Config &config, size_t messages)
 	for (auto &[name, sink] : sinks)
 	{
 		sink->start(ignored);
+		bool reached = true;
 		for (const auto &endpoint : endpoints_of(config, name, *sink))
-			well = check_sink(name, *sink, config.sinks.at(name).settings, endpoint,
-							  config.sinks.at(name).binding == Binding::http) &&
-				   well;
+			reached = check_sink(name, *sink, config.sinks.at(name).settings, endpoint,
+								 config.sinks.at(name).binding == Binding::http) &&
+					  reached;
+		well = reached && check_destinations(config, name, *sink) && well;
 	}
 	for (const auto &source : config.sources)
 		well = check_source(source, config, sinks, messages) && well;

@@ -44,6 +44,7 @@ public:
 	void start(Answers &to) override;
 	void deliver(std::vector<std::unique_ptr<Delivery>> deliveries) override;
 	void probe(const std::string &endpoint, std::function<void(Answer)> done) override;
+	[[nodiscard]] std::vector<Finding> look_for(const Named &named) override;
 	[[nodiscard]] Text objection(const Delivery &delivery) const override;
 
 private:
@@ -310,6 +311,29 @@ Kafka::reach(KafkaProducer &producer, milliseconds within)
 		std::unique_lock lock(mutex);
 		woken.wait_until(lock, slice + 50ms, [this] { return closing.load(); });
 	}
+}
+
+std::vector<Finding>
+Kafka::look_for(const Named &named)
+{
+	using enum Finding::State;
+	const std::string what = "topic " + named.topic.text;
+
+	if (!named.topic.fixed)
+		return {{what, unseen, "it depends on the message"}};
+	auto found = producer(together)->find_topic(named.topic.text, std::min<milliseconds>(settings.timeout, 10s));
+	if (const auto *error = std::get_if<KafkaError>(&found))
+		return {{what, unseen, error->text}};
+	switch (std::get<KafkaProducer::Topic>(found))
+	{
+		case KafkaProducer::Topic::there:
+			return {{what, there, {}}};
+		case KafkaProducer::Topic::created_by_use:
+			return {{what, unseen, "it does not exist, and the brokers create it with the first message"}};
+		case KafkaProducer::Topic::missing:
+			break;
+	}
+	return {{what, missing, "create it, grant the user DESCRIBE on it, or correct the route"}};
 }
 
 Text

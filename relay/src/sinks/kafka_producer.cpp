@@ -208,6 +208,49 @@ KafkaProducer::ask(std::chrono::milliseconds wait)
 	return {};
 }
 
+std::variant<KafkaProducer::Topic, KafkaError>
+KafkaProducer::find_topic(const std::string &name, std::chrono::milliseconds wait)
+{
+	const struct rd_kafka_metadata *metadata = nullptr;
+	rd_kafka_resp_err_t error = rd_kafka_metadata(kafka.get(), 1, nullptr, &metadata, static_cast<int>(wait.count()));
+	if (error != RD_KAFKA_RESP_ERR_NO_ERROR)
+		return KafkaError{error, rd_kafka_err2str(error)};
+	std::unique_ptr<const struct rd_kafka_metadata, decltype(&rd_kafka_metadata_destroy)> owned(
+		metadata, rd_kafka_metadata_destroy);
+	for (int i = 0; i < metadata->topic_cnt; i++)
+	{
+		if (name == metadata->topics[i].topic)
+			return Topic::there;
+	}
+	return metadata->broker_cnt > 0 && creates_topics(metadata->brokers[0].id, wait) ? Topic::created_by_use
+																					 : Topic::missing;
+}
+
+// auto.create.topics.enable. False too if the user may not ask.
+bool
+KafkaProducer::creates_topics(int32_t broker, std::chrono::milliseconds wait)
+{
+	std::unique_ptr<rd_kafka_queue_t, decltype(&rd_kafka_queue_destroy)> answers(rd_kafka_queue_new(kafka.get()),
+																				 rd_kafka_queue_destroy);
+	std::unique_ptr<rd_kafka_ConfigResource_t, decltype(&rd_kafka_ConfigResource_destroy)> resource(
+		rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_BROKER, std::to_string(broker).c_str()),
+		rd_kafka_ConfigResource_destroy);
+	rd_kafka_ConfigResource_t *resources[] = {resource.get()};
+	rd_kafka_DescribeConfigs(kafka.get(), resources, 1, nullptr, answers.get());
+	Event event(rd_kafka_queue_poll(answers.get(), static_cast<int>(wait.count())), rd_kafka_event_destroy);
+	const auto *result = event ? rd_kafka_event_DescribeConfigs_result(event.get()) : nullptr;
+	size_t count = 0, entries = 0;
+	auto **described = result != nullptr ? rd_kafka_DescribeConfigs_result_resources(result, &count) : nullptr;
+	auto **entry = count > 0 ? rd_kafka_ConfigResource_configs(described[0], &entries) : nullptr;
+	for (size_t i = 0; i < entries; i++)
+	{
+		const char *value = rd_kafka_ConfigEntry_value(entry[i]);
+		if (std::string_view(rd_kafka_ConfigEntry_name(entry[i])) == "auto.create.topics.enable")
+			return value != nullptr && std::string_view(value) == "true";
+	}
+	return false;
+}
+
 std::optional<KafkaError>
 KafkaProducer::trouble(Clock::time_point since) const
 {

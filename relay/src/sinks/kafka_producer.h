@@ -26,6 +26,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace relay {
@@ -82,11 +83,16 @@ public:
 	[[nodiscard]] bool doubtful(Clock::duration patience) const;
 	// Asks for metadata, and blocks for at most `wait`. Nothing: a broker answered.
 	std::optional<KafkaError> ask(std::chrono::milliseconds wait);
+	// Whether the cluster has the topic; asks for all topics, since a question for one may create it. Blocks as ask()
+	// does.
+	enum class Topic { there, missing, created_by_use };
+	std::variant<Topic, KafkaError> find_topic(const std::string &name, std::chrono::milliseconds wait);
 	[[nodiscard]] bool all_down() const { return down; }
 	// Why no broker can be reached, if librdkafka said so after `since` and a broker has not answered after that.
 	[[nodiscard]] std::optional<KafkaError> trouble(Clock::time_point since) const;
 
 private:
+	[[nodiscard]] bool creates_topics(int32_t broker, std::chrono::milliseconds wait);
 	void serve();
 	void take(rd_kafka_event_t *event);
 	void take_reports(rd_kafka_event_t *event);

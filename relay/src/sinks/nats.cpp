@@ -15,9 +15,12 @@
 #include "sinks/nats_mailbox.h"
 
 #include <algorithm>
+#include <future>
 #include <random>
 #include <thread>
 #include <unordered_map>
+
+#include <nlohmann/json.hpp>
 
 namespace relay {
 
@@ -53,6 +56,7 @@ public:
 	void start(Answers &answers) override;
 	void deliver(std::vector<std::unique_ptr<Delivery>> deliveries) override;
 	void probe(const std::string &endpoint, std::function<void(Answer)> done) override;
+	[[nodiscard]] std::vector<Finding> look_for(const Named &named) override;
 	[[nodiscard]] Text objection(const Delivery &delivery) const override;
 
 private:
@@ -67,6 +71,7 @@ private:
 	[[nodiscard]] Answer why_not();
 	void publish(Waiting &waiting);
 	Answer probe_now();
+	Finding find_stream(const std::string &subject);
 
 	const Settings settings;
 	const SinkSettings common;
@@ -164,6 +169,8 @@ NatsSink::run()
 			connect(!mail.probes.empty());
 		for (auto &probe : mail.probes)
 			probe(probe_now());
+		for (auto &question : mail.questions)
+			question();
 		bool can = connected();
 		for (Waiting &waiting : mail.deliveries)
 			if (can)
@@ -362,6 +369,55 @@ NatsSink::probe_now()
 	if (status == NATS_OK)
 		answer = {.accepted = true, .code = {}, .response_code = {}, .text = {}, .reference = {}, .retry_after = {}};
 	return answer;
+}
+
+std::vector<Finding>
+NatsSink::look_for(const Named &named)
+{
+	const std::string what = "stream for subject " + named.topic.text;
+
+	if (!named.topic.fixed)
+		return {{what, Finding::State::unseen, "it depends on the message"}};
+	auto found = std::make_shared<std::promise<Finding>>(); // may be answered after this
+	auto answer = found->get_future();
+	mailbox->post([&](Mail &mail) {
+		mail.questions.emplace_back([this, found, what, subject = named.topic.text] {
+			Finding finding = find_stream(subject);
+
+			finding.what = what;
+			found->set_value(std::move(finding));
+		});
+	});
+	if (answer.wait_for(2 * common.timeout) != std::future_status::ready)
+		return {{what, Finding::State::unseen, "the server does not answer"}};
+	return {answer.get()};
+}
+
+// A user who may publish need not be allowed to ask for streams; then the server says nothing.
+Finding
+NatsSink::find_stream(const std::string &subject)
+{
+	using enum Finding::State;
+	const std::string question = nlohmann::json{{"subject", subject}}.dump();
+	natsMsg *made = nullptr;
+
+	if (!connected())
+		return {{}, unseen, why_not().text};
+	natsStatus status = natsConnection_RequestString(&made, connection.get(), "$JS.API.STREAM.NAMES", question.c_str(),
+													 std::min<int64_t>(common.timeout.count(), 5000));
+	Owned<natsMsg> message(made);
+	if (status == NATS_NO_RESPONDERS)
+		return {{}, missing, "JetStream is off, for the server or for this account"};
+	if (status != NATS_OK)
+		return {{}, unseen, std::string("$JS.API.STREAM.NAMES: ") + natsStatus_GetText(status)};
+	auto reply =
+		nlohmann::json::parse(std::string_view(natsMsg_GetData(made), natsMsg_GetDataLength(made)), nullptr, false);
+	if (!reply.is_object() || reply.contains("error"))
+		return {{}, unseen, "$JS.API.STREAM.NAMES: " + reply.dump()};
+	const auto streams = reply.find("streams");
+	if (streams == reply.end() || !streams->is_array() || streams->empty())
+		return {{}, missing, "create a stream that takes this subject, or correct the route"};
+	return {{}, there, streams->dump()};
 }
 
 std::function<std::unique_ptr<Sink>()>

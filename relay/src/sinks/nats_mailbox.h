@@ -36,6 +36,7 @@ struct Acknowledgement {
 struct Mail {
 	std::vector<Waiting> deliveries;
 	std::vector<std::function<void(Answer)>> probes;
+	std::vector<std::function<void()>> questions; // for the sink's thread
 	std::vector<Acknowledgement> acknowledgements;
 	bool disconnected = false; // what was open then will not be acknowledged
 	bool closed = false;       // the library has given up

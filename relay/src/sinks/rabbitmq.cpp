@@ -43,6 +43,7 @@ public:
 	void start(Answers &answers) override;
 	void deliver(std::vector<std::unique_ptr<Delivery>> deliveries) override;
 	void probe(const std::string &endpoint, std::function<void(Answer)> done) override;
+	[[nodiscard]] std::vector<Finding> look_for(const Named &named) override;
 	[[nodiscard]] Text objection(const Delivery &delivery) const override;
 
 private:
@@ -58,6 +59,7 @@ private:
 	void tell_answers();
 	void connect();
 	std::unique_ptr<Connection> connect_anywhere(Failure &failure);
+	[[nodiscard]] Finding find(Connection::Kind kind, const std::string &name) const;
 	void away(const Failure &failure);
 	void lost(const Failure &failure);
 	void pause();
@@ -171,6 +173,47 @@ RabbitmqSink::objection(const Delivery &delivery) const
 	if (header_size(delivery) > frame_default)
 		return "the headers do not fit into a frame";
 	return {};
+}
+
+// By a connection of its own, since a broker closes the channel over what is missing.
+Finding
+RabbitmqSink::find(Connection::Kind kind, const std::string &name) const
+{
+	using enum Finding::State;
+	const bool is_queue = kind == Connection::Kind::queue;
+	Finding finding{(is_queue ? "queue \"" : "exchange \"") + name + "\"", there, {}};
+	std::unique_ptr<Connection> connection;
+	Failure failure;
+
+	for (size_t i = 0; i < settings.hosts.size() && !connection; i++)
+		connection = Connection::open(settings, settings.hosts[i], failure);
+	auto problem = connection ? connection->look_for(kind, name) : std::optional(failure);
+	if (!problem)
+		connection->close();
+	else if (problem->response_code == std::to_string(AMQP_NOT_FOUND))
+		finding = {finding.what, missing, problem->text + ": declare it, or correct the route"};
+	else if (problem->response_code != std::to_string(AMQP_RESOURCE_LOCKED)) // it is another connection's alone
+		finding = {finding.what, unseen, problem->text};
+	return finding;
+}
+
+// Of an exchange other than the default one it cannot be seen whether a queue is bound.
+std::vector<Finding>
+RabbitmqSink::look_for(const Named &named)
+{
+	using enum Finding::State;
+	const std::string &exchange = named.exchange.text.empty() ? settings.exchange : named.exchange.text;
+
+	if (!named.exchange.fixed)
+		return {{"exchange " + exchange, unseen, "it depends on the message"}};
+	if (exchange.empty() && named.topic.fixed)
+		return {find(Connection::Kind::queue, named.topic.text)};
+	if (exchange.empty())
+		return {{"queue " + named.topic.text, unseen, "it depends on the message"}};
+	return {find(Connection::Kind::exchange, exchange),
+			{"binding of exchange \"" + exchange + "\" for " + named.topic.text, unseen,
+			 settings.mandatory ? "only a message shows whether a queue is bound (AMQP_NO_ROUTE)"
+								: "with mandatory = false a message that no queue is bound for is lost"}};
 }
 
 void

@@ -90,6 +90,19 @@ tls_socket(amqp_connection_state_t state, const Settings &settings, int &status)
 	return socket;
 }
 
+// Of a channel that the broker has closed.
+Failure
+channel_failure(const amqp_rpc_reply_t &reply, const std::string &doing)
+{
+	if (reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION && reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD)
+	{
+		const auto *close = static_cast<const amqp_channel_close_t *>(reply.reply.decoded);
+		return {code_of(close->reply_code), std::to_string(close->reply_code), text_of(close->reply_text)};
+	}
+	return failure_of(
+		reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION ? reply.library_error : AMQP_STATUS_WRONG_METHOD, doing);
+}
+
 Failure
 login_failure(const amqp_rpc_reply_t &reply)
 {
@@ -253,6 +266,23 @@ Connection::close_channel(amqp_channel_t channel)
 	amqp_channel_close_t close{
 		.reply_code = AMQP_REPLY_SUCCESS, .reply_text = amqp_empty_bytes, .class_id = 0, .method_id = 0};
 	return unless_ok(amqp_send_method(state, channel, AMQP_CHANNEL_CLOSE_METHOD, &close));
+}
+
+std::optional<Failure>
+Connection::look_for(Kind kind, const std::string &name)
+{
+	constexpr amqp_channel_t channel = 1;
+	constexpr amqp_boolean_t passive = 1;
+
+	if (amqp_channel_open(state, channel) == nullptr)
+		return channel_failure(amqp_get_rpc_reply(state), "open a channel");
+	bool there = kind == Kind::queue
+					 ? amqp_queue_declare(state, channel, bytes(name), passive, 0, 0, 0, amqp_empty_table) != nullptr
+					 : amqp_exchange_declare(state, channel, bytes(name), amqp_cstring_bytes("direct"), passive, 0, 0,
+											 0, amqp_empty_table) != nullptr;
+	if (!there)
+		return channel_failure(amqp_get_rpc_reply(state), "declare");
+	return {};
 }
 
 bool

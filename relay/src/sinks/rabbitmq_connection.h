@@ -79,6 +79,11 @@ public:
 	std::optional<Failure> publish(amqp_channel_t channel, const Settings &settings, const Delivery &delivery);
 	std::optional<Failure> read(Events &events); // all that is there
 
+	// Whether the broker has it, by a passive declaration; its answer is waited for. Nothing else can be done with the
+	// connection after a failure.
+	enum class Kind { exchange, queue };
+	std::optional<Failure> look_for(Kind kind, const std::string &name);
+
 	// Frames that a publish has met, and left to read().
 	[[nodiscard]] bool has_frames() const;
 	// Whether the headers fit into a frame.

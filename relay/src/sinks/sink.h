@@ -45,6 +45,24 @@ protected:
 	~Answers() = default;
 };
 
+// A destination as a route names it.
+struct Named {
+	struct Part {
+		std::string text; // as it is, or the template
+		bool fixed;       // else it depends on the message
+	};
+	Part topic, exchange; // an exchange that is empty: the sink's own
+};
+
+// What can be seen of a destination without a message.
+struct Finding {
+	enum class State { there, missing, unseen };
+
+	std::string what; // topic "orders" ...
+	State state;
+	std::string text; // why it is not seen, or what to do
+};
+
 class Sink {
 public:
 	virtual ~Sink() = default; // ends its threads; gives no answer any more
@@ -67,6 +85,10 @@ public:
 	// Whether the sink can be reached now: connected, logged in, ready to take. Answers once, on any thread,
 	// within Settings::timeout; accepted means yes. Sends no message.
 	virtual void probe(const std::string &endpoint, std::function<void(Answer)> done) = 0;
+
+	// For --check: looks for what the destination is made of. Called once the sink can be reached; may block, for some
+	// times Settings::timeout at most. Sends no message, and creates nothing.
+	[[nodiscard]] virtual std::vector<Finding> look_for(const Named &) { return {}; }
 
 	// What has a breaker and a limit of concurrency of its own: of HTTP scheme://host:port, else the sink as a whole.
 	[[nodiscard]] virtual std::string endpoint(const Delivery &) const { return {}; }

@@ -4,6 +4,7 @@
 #   tls              1: clients must speak TLS; 'other', 'expired': to such a certificate of test_ca
 #   clients          1 (with tls): those without a certificate of test_ca are refused
 #   user, password   or token: what clients log in with
+#   jetstream        0: without it
 #   config           lines of the configuration that come after ours
 #
 #   port, url (nats:// or tls://, without a login), seed_url (with it)
@@ -31,11 +32,12 @@ sub new
 	my ($class, %options) = @_;
 	my $folder = new_folder('nats');
 	my $port = free_port();
+	my $jetstream = $options{jetstream} // 1 ? '' : '# ';
 	my $conf = <<"END";
 host: "127.0.0.1"
 port: $port
 server_name: outbox$port
-jetstream { store_dir: "$folder/data", max_memory_store: 64MB, max_file_store: 1GB }
+${jetstream}jetstream { store_dir: "$folder/data", max_memory_store: 64MB, max_file_store: 1GB }
 END
 
 	if ($options{tls})

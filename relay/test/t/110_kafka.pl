@@ -3,7 +3,7 @@
 # Proves: topic, key, headers and body are those that the documentation names, byte for byte, also by Kafka's own consumer; CloudEvents
 # in both modes; a route with templates; the ledger's reference is where the record lies; a topic that does not exist is waited
 # for; what is too large, or has an illegal topic, is refused alone; a wrong certificate or password is the fault of the sink, and costs
-# no message; the password is in no log, ledger or process list.
+# no message; --check sees that a topic is missing, makes none, and says what it cannot see; the password is in no log, ledger or process list.
 use strict;
 use warnings;
 
@@ -155,6 +155,28 @@ foreach my $wrong ([ missing => @ids[ 1 .. $#ids ] ], [ 'too many' => @ids, $ids
 }
 $relay->signal('TERM');
 is($relay->wait_end, 0, 'the relay ends');
+
+# ---------------------------------------------------------------- what --check looks for
+
+my $plain = qq{
+[sink.kafka]
+type = "kafka"
+brokers = "$brokers"
+[[route]]
+event_type = "a"
+topic = "ce"
+};
+
+check_destinations($node, qq{$plain
+[[route]]
+topic = "{event_type}"
+}, 0, [ 'topic ce: there', 'topic {event_type}: not looked for; it depends on the message' ]);
+check_destinations($node, qq{$plain
+[[route]]
+topic = "nowhere"
+}, 1, [ 'topic ce: there', 'topic nowhere: missing; create it' ]);
+is($kafka->topic('nowhere'), undef, '... and does not create it');
+
 $kafka->kill9;
 
 # ---------------------------------------------------------------- who is let in
@@ -162,7 +184,8 @@ $kafka->kill9;
 my $password = 'q7Zw-very.secret';
 my $files = new_folder('secrets');
 
-$kafka = start_kafka(tls => 1, clients => 1, user => 'relay', password => $password);
+# One that creates topics.
+$kafka = start_kafka(auto_create => 1, tls => 1, clients => 1, user => 'relay', password => $password);
 $brokers = $kafka->bootstrap;
 $kafka->create_topic('events.secret');
 write_file("$files/$_->[0]", $_->[1]) foreach [ right => $password ], [ wrong => "not $password" ];
@@ -207,6 +230,10 @@ my @strangers = (
 $node->safe_psql('postgres', q{SELECT outbox.enqueue('secret', to_jsonb(n)) FROM generate_series(1, 50) n});
 $relay = start_relay(guarded());
 wait_until_done($node);
+my ($reached, $said) = check(guarded() . qq{topic = "nowhere"\n});
+is($reached, 0, '--check of a topic that the brokers create');
+like($said, qr/^  topic nowhere: not looked for; it does not exist, and the brokers create it with the first message$/m, '... says that');
+is($kafka->topic('nowhere'), undef, '... and does not create it');
 is((check(guarded(ca => $ca->{empty})))[0], 2, 'no authority: the configuration is refused');
 foreach my $stranger (@strangers)
 {

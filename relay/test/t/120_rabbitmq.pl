@@ -4,7 +4,7 @@
 # modes; a message that no queue takes is retried, and arrives once a queue is bound, or is refused where the configuration
 # says so; where an exchange is missing only its own messages wait; one that is too large ends as refused, and
 # those beside it arrive; without the right certificate or password nothing is sent and nothing ends, until the configuration is right; passwords are nowhere
-# to be read. In the end each message was accepted as often as the ledger says.
+# to be read; --check sees which queue or exchange is missing, makes none, and says what it cannot see. In the end each message was accepted as often as the ledger says.
 use strict;
 use warnings;
 
@@ -247,6 +247,57 @@ foreach my $kind (sort keys %refused)
 reload($relay, config(map { secured($_) } @all));
 wait_until_done($node);
 proven($node, "$_ was made right", ids($_), where => "queue = '$_'") foreach sort keys %refused;
+
+# ---------------------------------------------------------------- what --check looks for
+
+my $plain = qq{type = "rabbitmq"\nhosts = ["127.0.0.1:${\ $rabbitmq->port}"]\nuser = "relay"\npassword = { env = "RIGHT_PASSWORD" }\n};
+
+$rabbitmq->queue('here');
+check_destinations($node, qq{
+[sink.direct]
+$plain
+[sink.topics]
+${plain}exchange = "events"
+[[route]]
+event_type = "a"
+sink = "direct"
+routing_key = "here"
+[[route]]
+event_type = "b"
+sink = "direct"
+routing_key = "{aggregate_type}"
+[[route]]
+event_type = "c"
+sink = "direct"
+exchange = "{aggregate_type}"
+[[route]]
+event_type = "d"
+sink = "direct"
+[[route]]
+sink = "topics"
+routing_key = "x"
+}, 0, [
+	'queue "here": there',
+	'queue {aggregate_type}: not looked for; it depends on the message',
+	'exchange {aggregate_type}: not looked for; it depends on the message',
+	q{queue the message's routing_key, else its event_type: not looked for; it depends on the message},
+	'exchange "events": there',
+	'binding of exchange "events" for x: not looked for; only a message shows whether a queue is bound' ], RIGHT_PASSWORD => $right);
+
+# Twice: nothing comes into being by that.
+check_destinations($node, qq{
+[sink.direct]
+$plain
+[[route]]
+event_type = "a"
+routing_key = "gone"
+[[route]]
+exchange = "away"
+routing_key = "x"
+}, 1, [
+	q{queue "gone": missing; NOT_FOUND - no queue 'gone' in vhost '/': declare it},
+	q{exchange "away": missing; NOT_FOUND - no exchange 'away' in vhost '/': declare it},
+	'binding of exchange "away" for x: not looked for' ], RIGHT_PASSWORD => $right) foreach 1, 2;
 
 # ---------------------------------------------------------------- in the end
 

@@ -3,7 +3,7 @@
 # Proves: subject, headers and body arrive as the message has them, byte for byte, and CloudEvents in both modes; what comes twice under one
 # Nats-Msg-Id is stored once; messages that no stream takes are retried, and stored once one is created; one that is too
 # large, for the server or the stream, ends as refused, and those beside it arrive; without the right certificate or password nothing is sent
-# and nothing ends, until the configuration is right; passwords are nowhere to be read. In the end each message was accepted as often as the ledger says.
+# and nothing ends, until the configuration is right; passwords are nowhere to be read; --check sees that no stream takes a subject, and says what it cannot see. In the end each message was accepted as often as the ledger says.
 use strict;
 use warnings;
 
@@ -195,6 +195,36 @@ is($secured->info('events')->{state}{messages}, 20, '... and nothing was sent');
 reload($relay, config(map { secured($_) } @all));
 wait_until_done($node, "queue = ANY ('{@{[ join ', ', @all ]}}')");
 proven($node, 'all was made right', ids('events', $secured), where => "queue = ANY ('{@{[ join ', ', @all ]}}')");
+
+# ---------------------------------------------------------------- what --check looks for
+
+my $plain = qq{
+[sink.nats]
+type = "nats"
+url = "${\ $nats->url}"
+user = "relay"
+password = { env = "RIGHT_PASSWORD" }
+[[route]]
+event_type = "a"
+subject = "events.plain.x"
+};
+my $without = start_nats(jetstream => 0);
+
+check_destinations($node, qq{$plain
+[[route]]
+subject = "events.{event_type}"
+}, 0, [ 'stream for subject events.plain.x: there; ["plain"]', 'stream for subject events.{event_type}: not looked for; it depends on the message' ], %passwords);
+check_destinations($node, qq{$plain
+[[route]]
+subject = "nowhere.x"
+}, 1, [ 'stream for subject events.plain.x: there', 'stream for subject nowhere.x: missing; create a stream that takes this subject' ], %passwords);
+check_destinations($node, qq{
+[sink.nats]
+type = "nats"
+url = "${\ $without->url}"
+[[route]]
+subject = "nowhere.x"
+}, 1, ['stream for subject nowhere.x: missing; JetStream is off']);
 
 # ---------------------------------------------------------------- in the end
 

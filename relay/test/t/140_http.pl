@@ -188,6 +188,23 @@ foreach my $stranger (@strangers)
 	proven($node, $name, [ ids($mutual->requests("/$type")) ], where => "event_type = '$type'");
 }
 
+# A name that is none, and one that comes from messages.
+{
+	my ($status, $out) = check(relay_config($node, qq{
+[sink.hooks]
+type = "http"
+[[route]]
+event_type = "a"
+url = "https://nowhere.invalid/x"
+[[route]]
+url = "https://{aggregate_type}.example/"
+}));
+
+	is($status, 1, '--check of a host that does not exist');
+	like($out, qr{^sink hooks https://nowhere\.invalid(?::443)?: CURL_COULDNT_RESOLVE_HOST }m, '... names it') || diag($out);
+	like($out, qr/^sink hooks: not tried, since its hosts come from messages$/m, '... and says what it does not try');
+}
+
 # ---------------------------------------------------------------- hosts that are away
 
 $other->stop;
