@@ -3,7 +3,7 @@
 # Proves: whatever happens to the connections, each committed message is accepted as often as the ledger says; the relay goes
 # on by itself; an outcome that could not be recorded is recorded afterwards, if the lease still holds, and otherwise the
 # log and a metric say so and the message is delivered again; a server that does not answer is left after the
-# relay's patience, which costs no processor time; with several hosts the primary is found; a source that is away delays
+# relay's patience, which costs no processor time; with several hosts the primary is found; on a standby the relay waits for its promotion; a source that is away delays
 # no other.
 use strict;
 use warnings;
@@ -200,12 +200,17 @@ my ($hosts, $ports) = map { my $what = $_; join ',', map { $_->$what } $standby,
 $relay = start_relay($direct =~ s/dsn = "[^"]*"/dsn = "host=$hosts port=$ports user=relay dbname=postgres"/r);
 enqueue('failover', 500);
 wait_for(sub { count_lines('failover') > 100 }, 'some lines');
+# One whose dsn takes what it gets.
+my $any = start_relay($direct =~ s/dsn = "[^"]*"/dsn = "${\ $standby->connstr('postgres') } user=relay target_session_attrs=any"/r);
+$any->wait_log(qr/could not listen source=main code=25006 error=".*; the server is a standby or read-only: promote it/);
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
 $node->stop('fast');
 $standby->promote;
 $standby->safe_psql('postgres', q{SELECT outbox.enqueue('failover', '1') FROM generate_series(1, 500)});
 written('failover', 'a failover', $standby);
 ended($relay, '...');
+$any->wait_log(qr/connected; listening/);
+ended($any, 'a relay that waited for a standby to be promoted');
 
 consistent($standby, 'consistent');
 $standby->stop('fast');
