@@ -151,11 +151,15 @@ Relay::reload()
 			log(Level::warning, "a change of [tracing] takes effect at the next start");
 		apply(std::move(wanted));
 		log(Level::info, "the configuration was read again", {{"file", file}});
+		metrics.reloaded(true);
+		board.configuration({});
 	}
 	catch (const std::exception &error)
 	{
 		log(Level::error, "the configuration is wrong; the one before stays in force",
 			{{"file", file}, {"error", error.what()}});
+		metrics.reloaded(false);
+		board.configuration(error.what());
 	}
 }
 

@@ -99,6 +99,13 @@ Board::sinks() const
 }
 
 void
+Board::configuration(std::string problem)
+{
+	const std::scoped_lock lock(mutex);
+	my_configuration = std::move(problem);
+}
+
+void
 Board::looked()
 {
 	const std::scoped_lock lock(mutex);
@@ -139,6 +146,11 @@ Board::ready(std::string &problem) const
 	if (my_sources.empty())
 	{
 		problem = "no source has started yet";
+	}
+	if (!my_configuration.empty())
+	{
+		add_line(problem,
+				 "configuration: wrong when it was read again, the one before is in force: " + my_configuration);
 	}
 	return well > 0 && (up > 0 || my_sinks.empty());
 }

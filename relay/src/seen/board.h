@@ -66,19 +66,24 @@ public:
 	[[nodiscard]] std::map<std::string, SourceState> sources() const;
 	[[nodiscard]] std::map<std::string, SinkState> sinks() const;
 
+	// What was wrong with the configuration when it was read again last; empty: nothing.
+	void configuration(std::string problem);
+
 	// Sources read outbox.status only while the page is being looked at.
 	void looked();
 	[[nodiscard]] bool watched() const; // in the last minute
 
 	// For /health/ready: whether at least one source works (connected, listening, its last claim younger than three
 	// polls) and at least one sink is not away. `problem` has a line for each that does not, also when the answer is
-	// yes: one tenant's database that is down must not take the relay out of service for the others.
+	// yes: one tenant's database that is down must not take the relay out of service for the others. Nor must a
+	// configuration that was refused.
 	[[nodiscard]] bool ready(std::string &problem) const;
 
 private:
 	mutable std::mutex mutex;
 	std::map<std::string, SourceState> my_sources;
 	std::map<std::string, SinkState> my_sinks;
+	std::string my_configuration;
 	std::optional<std::chrono::steady_clock::time_point> last_look;
 };
 

@@ -125,10 +125,13 @@ struct Metrics::Families {
 	Family<Gauge> &in_flight = gauge("outbox_in_flight", "Messages that are leased and have no recorded outcome yet.");
 	Family<Gauge> &sink_up = gauge("outbox_sink_up", "1 unless the breaker of the sink is open.");
 	Family<Gauge> &source_up = gauge("outbox_source_up", "1 while the source's database is connected.");
+	Family<Gauge> &reload =
+		gauge("outbox_last_reload_successful", "0 if the configuration was wrong when it was read again.");
 	Family<Histogram> &took = histogram("outbox_publish_duration_seconds", "From the hand-over until it was accepted.");
 	Family<Histogram> &batch = histogram("outbox_batch_duration_seconds", "Time to record a batch of outcomes.");
 	Family<Histogram> &lag = histogram("outbox_delivery_lag_seconds", "From the commit until it was accepted.");
 	Counter &dropped_spans = spans.Add({});
+	Gauge &last_reload = reload.Add({}, 1);
 
 	std::shared_mutex mutex; // of what follows
 	Values event_types, codes;
@@ -412,6 +415,12 @@ Metrics::source_up(std::string_view source, bool up)
 {
 	families->source(source);
 	families->set(families->source_up, families->sources_up, "source", source, up ? 1 : 0);
+}
+
+void
+Metrics::reloaded(bool well)
+{
+	families->last_reload.Set(well ? 1 : 0);
 }
 
 void

@@ -37,6 +37,7 @@ public:
 	void poll_wakeup(std::string_view source);
 	void source_up(std::string_view source, bool up);
 	void spans_dropped(size_t spans);
+	void reloaded(bool well); // the configuration
 	// What outbox.prometheus() of the source's database said last; empty: it is not known.
 	void database(std::string_view source, std::string text);
 

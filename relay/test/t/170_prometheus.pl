@@ -185,6 +185,16 @@ like(metrics(), qr/^outbox_sink_up\{sink="well"\} 1$/m, '... but the other is th
 reload($relay, $config =~ s/^\[sink\.away\].+?\n\n//msr =~ s/^\[\[route\]\]\nevent_type.+?\n\n//msr =~ s/"100ms"/"200ms"/r);
 wait_for(sub { metrics() =~ /^outbox_source_up\{source="main"\} 1$/m && metrics() =~ /^outbox_worker_up\{/m }, 'a source with other settings');
 
+# ---------------------------------------------------------------- a configuration that is wrong
+
+like(metrics(), qr/^outbox_last_reload_successful 1$/m, 'the configuration is in force');
+write_file("$relay->{folder}/relay.toml", "$config\n[nonsense]\n");
+$relay->signal('HUP');
+wait_for(sub { metrics() =~ /^outbox_last_reload_successful 0$/m }, 'the configuration to be refused');
+like($http->get("http://127.0.0.1:$listen/health/ready")->{content}, qr/^ready\nconfiguration: wrong when it was read again.*nonsense/, '... /health/ready says why, and the relay is ready');
+reload($relay, $config);
+like(metrics(), qr/^outbox_last_reload_successful 1$/m, '... until it is right');
+
 # ---------------------------------------------------------------- the database is away
 
 $node->stop('immediate');

@@ -82,6 +82,32 @@ TEST(Board, EachConditionOfASource)
 	EXPECT_EQ(readiness(board).problem, "source bank: the database is not connected: refused");
 }
 
+TEST(Board, SaysWhyAWorkingConnectionDoesNotClaim)
+{
+	Board board;
+	auto source = working();
+
+	source.problem = "permission denied";
+	board.put("bank", source);
+	EXPECT_EQ(readiness(board).problem, "");
+	source.last_claim.reset();
+	board.put("bank", source);
+	EXPECT_EQ(readiness(board).problem, "source bank: no claim was answered yet: permission denied");
+}
+
+TEST(Board, ReadyWithAConfigurationThatWasRefused)
+{
+	Board board;
+
+	board.put("bank", working());
+	board.configuration("line 1: wrong");
+	EXPECT_TRUE(readiness(board).ready);
+	EXPECT_EQ(readiness(board).problem,
+			  "configuration: wrong when it was read again, the one before is in force: line 1: wrong");
+	board.configuration({});
+	EXPECT_EQ(readiness(board).problem, "");
+}
+
 TEST(Board, ReadyWhileOneSourceWorks)
 {
 	Board board;

@@ -66,6 +66,7 @@ TEST(Metrics, NamesAndLabels)
 	metrics.poll_wakeup("bank");
 	metrics.poll_wakeup("bank");
 	metrics.spans_dropped(9);
+	metrics.reloaded(false);
 
 	const auto found = samples(metrics);
 	const std::map<std::string, double> expected{
@@ -73,6 +74,7 @@ TEST(Metrics, NamesAndLabels)
 		{R"(outbox_published_events_total{event_type="order.placed",sink="kafka"})", 1},
 		{R"(outbox_failed_events_total{event_type="order.placed",reason="HTTP_503",sink="http"})", 1},
 		{R"(outbox_dead_letter_events_total{event_type="order.placed"})", 1},
+		{R"(outbox_last_reload_successful)", 0},
 		{R"(outbox_sink_unknown_codes_total{code="HTTP_599",sink="http"})", 1},
 		{R"(outbox_publish_duration_seconds_bucket{sink="kafka",le="0.0025"})", 0},
 		{R"(outbox_publish_duration_seconds_bucket{sink="kafka",le="0.005"})", 1},
