@@ -8,6 +8,7 @@
 
 #include "seen/exposition.h"
 
+#include <algorithm>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -295,7 +296,7 @@ Metrics::published(std::string_view sink, std::string_view event_type, Duration 
 
 	type.published->Increment();
 	series->took->Observe(took.count());
-	series->lag->Observe(lag.count());
+	series->lag->Observe(std::max(lag.count(), 0.0)); // the clocks may differ, and a sum must not fall
 }
 
 void

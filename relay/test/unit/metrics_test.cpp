@@ -99,6 +99,15 @@ TEST(Metrics, NamesAndLabels)
 	}
 }
 
+// The clock of the relay may be behind that of the database, and a sum that falls is a counter that began again.
+TEST(Metrics, NoLagIsNegative)
+{
+	Metrics metrics;
+
+	metrics.published("kafka", "order.placed", Duration(.003), Duration(-5));
+	EXPECT_EQ(samples(metrics).at(R"(outbox_delivery_lag_seconds_sum{sink="kafka"})"), 0);
+}
+
 TEST(Metrics, CountersBeginAtZero)
 {
 	Metrics metrics;
