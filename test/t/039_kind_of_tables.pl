@@ -1,8 +1,8 @@
 # The kind of the tables that the extension makes: an access method that the functions can write
 # by hand, in the tablespace of the parent.
 #
-# Proves: CREATE EXTENSION, of contracts too, maintain() and the maintenance process make ordinary
-# heap tables in the database's own tablespace, whatever default_table_access_method and default_tablespace
+# Proves: CREATE EXTENSION, also of the contracts, the sagas and the inbox, a new consumer of the inbox,
+# maintain() and the maintenance process make ordinary heap tables in the database's own tablespace, whatever default_table_access_method and default_tablespace
 # are for the caller or the database, also where that names the database's own tablespace; and in the
 # parent's, once it was given one.
 use strict;
@@ -17,7 +17,7 @@ my $node = new_node('main', preload => 1, extension => 0, conf => "allow_in_plac
 $node->safe_psql('postgres', "CREATE TABLESPACE $_ LOCATION ''") foreach qw(here there);
 $node->safe_psql('template1', 'CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler');
 
-# How many tables of ours and indexes of them fulfil a condition.
+# How many tables and sequences of ours, and indexes, fulfil a condition.
 sub tables
 {
 	my ($database, $condition, $what) = @_;
@@ -25,7 +25,7 @@ sub tables
 	$what //= 'count(*)';
 	return $node->safe_psql($database, qq{
 		SELECT $what FROM pg_class c LEFT JOIN pg_am a ON a.oid = c.relam LEFT JOIN pg_tablespace s ON s.oid = c.reltablespace
-		WHERE relnamespace::regnamespace::text IN ('outbox', 'm10_recovery') AND relkind IN ('r', 'p', 'i') AND ($condition)});
+		WHERE relnamespace::regnamespace::text IN ('outbox', 'm10_recovery', 'saga', 'inbox') AND relkind IN ('r', 'p', 'i', 'S') AND ($condition)});
 }
 
 sub are_usual
@@ -43,7 +43,9 @@ foreach my $tablespace ('here', 'there', 'pg_default')
 	my $settings = "SET default_table_access_method = other; SET default_tablespace = $tablespace;";
 
 	$node->safe_psql('postgres', 'CREATE DATABASE d TABLESPACE here');
-	$node->safe_psql('d', "$settings CREATE EXTENSION outbox; CREATE EXTENSION outbox_payment; CREATE EXTENSION outbox_m10");
+	$node->safe_psql('d', "$settings CREATE EXTENSION outbox; CREATE EXTENSION outbox_payment; CREATE EXTENSION outbox_m10;
+		CREATE EXTENSION outbox_saga; CREATE EXTENSION outbox_inbox");
+	is($node->safe_psql('d', "$settings SELECT inbox.receive('c', gen_random_uuid(), 's', 't')"), 't', "default_tablespace = $tablespace, a new consumer");
 	are_usual('d', "default_tablespace = $tablespace, CREATE EXTENSION");
 	cmp_ok($node->safe_psql('d', "$settings SET outbox.partition_interval = '365 days'; SELECT count(*) FROM outbox.maintain() WHERE action = 'partition made'"),
 		'>', 0, '... maintain() makes partitions');

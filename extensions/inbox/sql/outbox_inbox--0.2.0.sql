@@ -192,7 +192,7 @@ $$Internal: makes the newest partition of a consumer. The caller holds the consu
 No errors. Locks: inbox.events in SHARE UPDATE EXCLUSIVE mode, to the end of the transaction.$$;
 
 CREATE FUNCTION inbox.make_consumer(new_consumer text) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET default_tablespace = '' AS $$
 DECLARE
 	id CONSTANT integer := nextval('inbox.numbers');
 BEGIN
