@@ -1,7 +1,7 @@
 # The first CREATE EXTENSION of a server, in two databases at once.
 #
 # Proves: the roles are of the whole server, and both want to make them; the second waits for the
-# first, and takes over what it made, or makes them where the first fails. So do the contracts.
+# first, and takes over what it made, or makes them where the first fails. So do the contracts, the sagas and the inbox.
 use strict;
 use warnings;
 
@@ -9,8 +9,8 @@ use OutboxTest;
 use Test::More;
 
 my $node = new_node('main', extension => 0);
-my @extensions = ('outbox', 'outbox_payment', 'outbox_m10');
-my $roles = q{SELECT string_agg(rolname, ' ' ORDER BY rolname) FROM pg_roles WHERE rolname ~ '^(outbox|symphony|m10)_'};
+my @extensions = ('outbox', 'outbox_payment', 'outbox_m10', 'outbox_saga', 'outbox_inbox');
+my $roles = q{SELECT string_agg(rolname, ' ' ORDER BY rolname) FROM pg_roles WHERE rolname ~ '^(outbox|symphony|m10|inbox)_'};
 my $memberships = q{SELECT count(*) FROM pg_auth_members WHERE pg_get_userbyid(member) ~ '^(symphony|m10)_'};
 
 foreach my $end ('COMMIT', 'ROLLBACK')

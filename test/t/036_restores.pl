@@ -3,7 +3,8 @@
 # Proves: whatever reads the dump (pg_restore --clean, in parallel, in one transaction, in
 # sections, psql), no partition of the extension's or of the background worker's is in its way:
 # neither CREATE EXTENSION nor the worker makes any while the other tables are made, though
-# messages were enqueued into the outbox that was there before. Afterwards the outbox works. (B1)
+# messages were enqueued into the outbox that was there before. Afterwards the outbox works. (B1) The dump needs no
+# superuser, but a member of pg_read_all_data.
 use strict;
 use warnings;
 
@@ -35,6 +36,9 @@ my $leaves = q{SELECT string_agg(inhrelid::regclass::text, ' ' ORDER BY inhrelid
 my $before = $node->safe_psql('used', $leaves);
 
 $node->command_ok([ 'pg_dump', '-Fc', '-f', "$dumps/custom.dump", '-d', 'used' ], 'pg_dump, custom');
+# As docs/reference.md says, for those who are no superuser.
+$node->safe_psql('postgres', 'CREATE ROLE dumps LOGIN IN ROLE pg_read_all_data');
+$node->command_ok([ 'pg_dump', '-U', 'dumps', '-Fc', '-f', "$dumps/by_a_member.dump", '-d', 'used' ], 'pg_dump by a member of pg_read_all_data');
 $node->command_ok([ 'pg_dump', '--clean', '--if-exists', '-f', "$dumps/plain.sql", '-d', 'used' ], 'pg_dump --clean, plain');
 
 my @restore = ('pg_restore', '--exit-on-error', '-d', 'used');
