@@ -643,7 +643,7 @@ Call
 random_many(Random &random, World &world)
 {
 	std::string queue = quoted(random.pick(queues));
-	int which = random.weighted({45, 40, 15});
+	int which = random.weighted({40, 35, 25});
 	Call call{"purge", {{"queue", queue}}};
 
 	if (which == 0)
