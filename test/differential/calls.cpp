@@ -6,6 +6,7 @@
 #include "calls.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -564,11 +565,19 @@ random_cancel(Random &random, const World &world)
 }
 
 Call
-random_unblock(Random &random)
+random_unblock(Random &random, const World &world)
 {
 	std::string queue = random.chance(80) ? random.pick({"ordered", "blocking"}) : random.pick(queues);
+	std::string key = random_partition_key(random);
 
-	return {"unblock", {{"queue", quoted(queue)}, {"partition_key", quoted(random_partition_key(random))}}};
+	if (!world.blocks.empty() && random.chance(20))
+	{
+		Block block = random.pick(world.blocks);
+
+		queue = block.queue;
+		key = block.partition_key;
+	}
+	return {"unblock", {{"queue", quoted(queue)}, {"partition_key", quoted(key)}}};
 }
 
 Call
@@ -606,7 +615,7 @@ random_replay(Random &random, World &world)
 	std::string id = world.messages.empty() || random.chance(5) ? std::string(unknown_id) : random.pick(world.messages);
 
 	if (!world.blocks.empty() && random.chance(30))
-		id = random.pick(world.blocks);
+		id = random.pick(world.blocks).outbox_id;
 
 	Call call{"replay", {{"outbox_id", quoted(id)}}};
 
@@ -654,6 +663,9 @@ random_many(Random &random, World &world)
 		add_filter(random, world, call);
 	if (which < 2 && random.chance(80))
 		call.arguments.emplace_back("dry_run", "false");
+	// One with nothing to purge, if it is there.
+	if (which == 2 && random.chance(25))
+		call.arguments[0].second = queue = quoted(passing_queues[1]);
 	if (which == 2 && random.chance(70))
 		call.arguments.emplace_back("queue_again", queue);
 	add_batch(random, call, which == 1 ? "again" : "force");
@@ -1020,7 +1032,7 @@ good_call(Random &random, World &world, const std::string &function)
 	if (function == "reschedule")
 		return random_reschedule(random, world, false);
 	if (function == "unblock")
-		return random_unblock(random);
+		return random_unblock(random, world);
 	if (function == "replay")
 		return random_replay(random, world);
 	if (function == "backoff")
@@ -1040,16 +1052,17 @@ never_waits(const std::string &function)
 Call
 random_bad_call(Random &random, World &world, bool may_wait)
 {
-	// Each function as often as any other.
-	std::set<std::string> functions;
+	// Of the functions one that was chosen least often.
+	std::map<int, std::set<std::string>> functions;
 	std::vector<Bad> choice;
 
 	for (const Bad &one : bad)
 		if (may_wait || never_waits(one.function))
-			functions.insert(one.function);
+			functions[world.bad[one.function]].insert(one.function);
 
-	std::string function = random.pick(functions);
+	std::string function = random.pick(functions.begin()->second);
 
+	world.bad[function]++;
 	for (const Bad &one : bad)
 		if (function == one.function)
 			choice.push_back(one);
@@ -1192,7 +1205,7 @@ random_call(Random &random, World &world, Circumstances circumstances)
 		case 15:
 			return random_reschedule(random, world, is_unobservable);
 		case 16:
-			return random_unblock(random);
+			return random_unblock(random, world);
 		case 17:
 			return random_complete_and_claim(random, world, alone, is_unobservable);
 		default:

@@ -6,6 +6,7 @@
 #include <deque>
 #include <initializer_list>
 #include <iterator>
+#include <map>
 #include <random>
 #include <string>
 #include <utility>
@@ -61,6 +62,13 @@ struct UsedKey {
 };
 
 // What calls are made of; kept up to date by the driver.
+// A dead message that blocks its key.
+struct Block {
+	std::string outbox_id;
+	std::string queue;
+	std::string partition_key;
+};
+
 struct World {
 	int64_t began_us;
 	std::deque<std::string> messages; // the latest ids, also of transactions rolled back
@@ -70,7 +78,8 @@ struct World {
 	std::vector<std::string> pending; // as committed
 	std::vector<std::string> leased;  // as committed: those of them that have a lease
 	std::vector<std::string> heads;   // as committed: those of them that are the first of a key
-	std::vector<std::string> blocks;  // as committed: dead ones that block their key
+	std::vector<Block> blocks;        // as committed
+	std::map<std::string, int> bad;   // calls of a function that must be refused
 	int moments = 0;
 
 	// Each moment is given out once, and none lies near the time of a call: so no two

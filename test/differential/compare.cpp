@@ -32,7 +32,7 @@ const std::set<std::string> unknown = {"slack_us", "validator_owner", "handler_o
 
 // Whether a message waits for another of its key is what the model finds, and the extension keeps. It may keep it
 // longer where a mark says that the key is to be settled.
-const std::string waits = "t.*, model.waits(t) AS held_back";
+const std::string waits = "t.*, t.outbox_id IN (SELECT outbox_id FROM model.waiting) AS held_back";
 const std::string held_back = "t.*, EXISTS (SELECT FROM outbox.key_marks m WHERE m.queue = t.queue AND "
 							  "m.partition_key = t.partition_key AND m.kind = 'drained') AS in_doubt";
 

@@ -800,7 +800,8 @@ Test::compare(int acting, bool everything)
 	remember_pending(seen[0]);
 	world.blocks.clear();
 	for (const Row &row : seen[3].rows)
-		world.blocks.push_back(*row[seen[3].column("outbox_id")]);
+		world.blocks.push_back(
+			{*row[seen[3].column("outbox_id")], *row[seen[3].column("queue")], *row[seen[3].column("partition_key")]});
 
 	// Not above READ COMMITTED: there the tables show an old snapshot, and SERIALIZABLE
 	// would turn this very reading into conflicts.

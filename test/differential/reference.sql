@@ -308,14 +308,18 @@ CREATE FUNCTION model.is_ordered(p model.pending) RETURNS boolean LANGUAGE sql A
 	SELECT p.sequence_id IS NOT NULL AND EXISTS (SELECT FROM model.queues q WHERE q.queue = p.queue AND q.ordering = 'fifo')
 $$;
 
--- An earlier message of its key has not ended, or blocks the key.
-CREATE FUNCTION model.waits(p model.pending) RETURNS boolean LANGUAGE sql AS $$
-	SELECT model.is_ordered(p) AND (
+-- An earlier message of its key has not ended, or blocks the key. A view, which is read as a whole after each step: a
+-- function for each row would take half of the time of the test.
+CREATE VIEW model.waiting AS
+	SELECT p.outbox_id FROM model.pending p JOIN model.queues q USING (queue)
+	WHERE p.sequence_id IS NOT NULL AND q.ordering = 'fifo' AND (
 		EXISTS (SELECT FROM model.pending e
 			WHERE e.queue = p.queue AND e.partition_key = p.partition_key AND e.sequence_id < p.sequence_id)
 		OR EXISTS (SELECT FROM model.blocks b
-			WHERE b.queue = p.queue AND b.partition_key = p.partition_key AND b.sequence_id < p.sequence_id))
-$$;
+			WHERE b.queue = p.queue AND b.partition_key = p.partition_key AND b.sequence_id < p.sequence_id));
+
+CREATE FUNCTION model.waits(p model.pending) RETURNS boolean LANGUAGE sql AS
+	$$ SELECT EXISTS (SELECT FROM model.waiting w WHERE w.outbox_id = p.outbox_id) $$;
 
 -- Transactions that met in a key leave a doubt whose turn it is, which a claim settles. Until then the extension
 -- may hold back what is the first of its key.
