@@ -3,6 +3,7 @@
 #include "rows/layout.h"
 
 #include "rows/expressions.h"
+#include "rows/index_form.h"
 #include "server/installed_version.h"
 #include "server/settings.h"
 
@@ -200,12 +201,15 @@ is_own_check(const Survey *survey, const OwnCheck &own, const char *name, Node *
 	return ::equal(stored_form(survey->rel, own.condition), condition);
 }
 
-// Its place in the shape, or -1.
+// Its place in the shape, or -1. The one of its name is tried first: a condition of ours must be parsed.
 int
 own_check(const Survey *survey, const char *name, Node *condition)
 {
 	const OwnCheck *checks = survey->shape.checks;
 
+	for (int i = 0; checks[i].name != nullptr; i++)
+		if (strcmp(checks[i].name, name) == 0 && is_own_check(survey, checks[i], name, condition))
+			return i;
 	for (int i = 0; checks[i].name != nullptr; i++)
 		if (is_own_check(survey, checks[i], name, condition))
 			return i;
@@ -248,122 +252,9 @@ survey_checks(Survey *survey)
 
 // ---- indexes
 
-// A row of pg_index.
-struct Index {
-	HeapTuple tuple;
-	Form_pg_index form;
-	const oidvector *classes;
-	const oidvector *collations;
-	const int2vector *options;
-	List *expressions;
-	Node *predicate;
-};
-
-Datum
-field(HeapTuple tuple, AttrNumber attno)
-{
-	bool isnull;
-	Datum value = SysCacheGetAttr(INDEXRELID, tuple, attno, &isnull);
-
-	return isnull ? static_cast<Datum>(0) : value;
-}
-
-void *
-nodes(HeapTuple tuple, AttrNumber attno)
-{
-	Datum trees = field(tuple, attno);
-
-	return trees != 0 ? stringToNode(TextDatumGetCString(trees)) : nullptr;
-}
-
-// nullptr: it is gone.
-Index *
-read_index(Oid oid)
-{
-	HeapTuple tuple = SearchSysCacheCopy1(INDEXRELID, ObjectIdGetDatum(oid));
-	Index *index = static_cast<Index *>(palloc(sizeof(Index)));
-
-	if (!HeapTupleIsValid(tuple))
-		return nullptr;
-	index->tuple = tuple;
-	index->form = reinterpret_cast<Form_pg_index>(GETSTRUCT(tuple));
-	index->classes = reinterpret_cast<oidvector *>(DatumGetPointer(field(tuple, Anum_pg_index_indclass)));
-	index->collations = reinterpret_cast<oidvector *>(DatumGetPointer(field(tuple, Anum_pg_index_indcollation)));
-	index->options = reinterpret_cast<int2vector *>(DatumGetPointer(field(tuple, Anum_pg_index_indoption)));
-	index->expressions = static_cast<List *>(nodes(tuple, Anum_pg_index_indexprs));
-	index->predicate = static_cast<Node *>(nodes(tuple, Anum_pg_index_indpred));
-	return index;
-}
-
-constexpr char descending[] = " DESC";
-
-int
-key_count(const OwnIndex &own)
-{
-	int n = 0;
-
-	while (n < static_cast<int>(lengthof(own.keys)) && own.keys[n] != nullptr)
-		n++;
-	return n;
-}
-
-// The tree of a key, a Var for a column.
-Node *
-index_key(const Survey *survey, const Index *index, int place)
-{
-	AttrNumber attno = index->form->indkey.values[place];
-	int expression = 0;
-
-	if (attno == 0)
-	{
-		for (int i = 0; i < place; i++)
-			expression += index->form->indkey.values[i] == 0;
-		return static_cast<Node *>(list_nth(index->expressions, expression));
-	}
-	return reinterpret_cast<Node *>(makeVar(1, attno, TupleDescAttr(survey->desc, attno - 1)->atttypid,
-											TupleDescAttr(survey->desc, attno - 1)->atttypmod,
-											TupleDescAttr(survey->desc, attno - 1)->attcollation, 0));
-}
-
-bool
-is_own_key(const Survey *survey, const Index *index, int place, const char *key)
-{
-	bool descends = pg_str_endswith(key, descending);
-	Node *wanted = stored_form(survey->rel, descends ? pnstrdup(key, strlen(key) - strlen(descending)) : key);
-	int16 option = descends ? INDOPTION_DESC | INDOPTION_NULLS_FIRST : 0;
-
-	return index->options->values[place] == option && ::equal(index_key(survey, index, place), wanted) &&
-		   index->collations->values[place] == exprCollation(wanted) &&
-		   index->classes->values[place] == GetDefaultOpClass(exprType(wanted), BTREE_AM_OID);
-}
-
-bool
-is_own_predicate(const Survey *survey, const Index *index, const OwnIndex &own)
-{
-	if (own.predicate == nullptr || index->predicate == nullptr)
-		return own.predicate == nullptr && index->predicate == nullptr;
-	return ::equal(stored_form(survey->rel, own.predicate), index->predicate);
-}
-
-bool
-is_own_index(const Survey *survey, const Index *index, int which)
-{
-	const OwnIndex &own = survey->shape.indexes[which];
-	Form_pg_index form = index->form;
-
-	if (!form->indisvalid || !form->indisready || !form->indimmediate || form->indisexclusion ||
-		form->indnullsnotdistinct || form->indisunique != own.unique || form->indisprimary != (which == primary_key) ||
-		form->indnatts != key_count(own) || form->indnkeyatts != key_count(own))
-		return false;
-	for (int i = 0; i < key_count(own); i++)
-		if (!is_own_key(survey, index, i, own.keys[i]))
-			return false;
-	return is_own_predicate(survey, index, own);
-}
-
 // What it accepted at the insertion it accepts at each update.
 bool
-is_over_unchanging_columns(const Survey *survey, const Index *index)
+is_over_unchanging_columns(const Survey *survey, const IndexForm *index)
 {
 	Bitmapset *attnos = nullptr;
 
@@ -378,36 +269,16 @@ is_over_unchanging_columns(const Survey *survey, const Index *index)
 	return bms_is_empty(attnos);
 }
 
-// What its operators run beside the server's own code, or nullptr.
-const char *
-users_code_of_keys(const Survey *survey, const Index *index)
-{
-	for (int i = 0; i < index->form->indnkeyatts; i++)
-	{
-		Oid type = exprType(index_key(survey, index, i));
-
-		if (index->classes->values[i] >= FirstUnpinnedObjectId)
-			return "an operator class of a user";
-		if (!is_plain_type(type))
-			return psprintf("the type %s", format_type_be(type));
-	}
-	return nullptr;
-}
-
 void
-survey_users_index(Survey *survey, const Index *index)
+survey_users_index(Survey *survey, const IndexForm *index)
 {
 	const char *name = get_rel_name(index->form->indexrelid);
-	const char *code = users_code_of_keys(survey, index);
+	const char *code = users_code_of_index(index);
 
 	if (index->form->indisexclusion)
 		add_unsupported(&survey->problems, psprintf("the exclusion constraint %s", name));
 	else if (index->form->indisunique && !index->form->indimmediate)
 		add_unsupported(&survey->problems, psprintf("the deferrable constraint %s", name));
-	if (code == nullptr && index->expressions != NIL)
-		code = users_code(reinterpret_cast<Node *>(index->expressions));
-	if (code == nullptr && index->predicate != nullptr)
-		code = users_code(index->predicate);
 	if (code != nullptr)
 		add_users_code(survey, psprintf("the index %s", name), code);
 	if (index->form->indisunique || !is_over_unchanging_columns(survey, index))
@@ -417,14 +288,14 @@ survey_users_index(Survey *survey, const Index *index)
 void
 survey_index(Survey *survey, Oid oid)
 {
-	const Index *index = read_index(oid);
+	const IndexForm *index = read_index(survey->rel, oid);
 	Layout *layout = survey->layout;
 
 	if (index == nullptr)
 		return;
 	layout->indexes[layout->nindexes++] = oid;
 	for (int i = 0; survey->shape.indexes[i].name != nullptr; i++)
-		if (is_own_index(survey, index, i))
+		if (is_own_index(index, survey->shape.indexes[i], i == primary_key))
 		{
 			layout->own[i] = layout->nindexes - 1;
 			return;
