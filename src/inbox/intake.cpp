@@ -52,16 +52,34 @@ open_table_of_inbox(const char *name)
 	return table_open(oid, AccessShareLock);
 }
 
+[[noreturn]] void
+lacks_key(Relation rel)
+{
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg("table inbox.%s has no primary key of its first two columns", RelationGetRelationName(rel)),
+					errhint("inbox.check() says which it should have.")));
+}
+
+// The first two columns, as the probes assume.
+bool
+is_as_made(Relation index)
+{
+	const FormData_pg_index *key = index->rd_index;
+
+	return key->indnkeyatts == 2 && key->indkey.values[0] == 1 && key->indkey.values[1] == 2;
+}
+
 void
 open_register(Register *reg, Relation rel, int nkeys)
 {
 	Oid primary = primary_key_index(rel);
 
 	if (!OidIsValid(primary))
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("table inbox.%s has no primary key", RelationGetRelationName(rel))));
+		lacks_key(rel);
 	reg->rel = rel;
 	reg->index = index_open(primary, AccessShareLock);
+	if (!is_as_made(reg->index))
+		lacks_key(rel);
 	begin_probe(&reg->probe, reg->rel, reg->index, nkeys);
 }
 

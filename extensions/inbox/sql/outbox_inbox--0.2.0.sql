@@ -695,6 +695,13 @@ BEGIN ATOMIC
 		SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indexrelid
 		WHERE i.indrelid = c.oid AND i.indisprimary AND i.indisvalid AND i.indnatts = 1 AND a.attnum = 1 AND a.attname = 'event_id')
 	UNION ALL
+	SELECT 'error', 'inbox.' || w.name, 'has no primary key (' || w.columns || '), so receive fails'
+	FROM (VALUES ('consumers', 'consumer'), ('partitions', 'consumer, number'), ('failures', 'consumer, event_id')) w(name, columns)
+	WHERE NOT EXISTS (
+		SELECT FROM pg_index i
+		WHERE i.indrelid = to_regclass('inbox.' || w.name) AND i.indisprimary AND i.indisvalid
+			AND (SELECT string_agg(a.attname, ', ' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = i.indexrelid) = w.columns)
+	UNION ALL
 	SELECT 'error', 'inbox.' || c.relname, format('has the trigger %s, so receive fails', quote_ident(t.tgname))
 	FROM children c JOIN pg_trigger t ON t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND (t.tgtype & 4) <> 0
 	UNION ALL

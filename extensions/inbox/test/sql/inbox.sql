@@ -243,6 +243,11 @@ END
 $$;
 SET client_min_messages = notice;
 CALL t.damage('ALTER TABLE %1$s DROP CONSTRAINT "' || split_part(t.of('batch'), '.', 2) || '_pkey"');
+-- keys of the same name, which the inbox would read as its own
+CALL t.damage('ALTER TABLE inbox.partitions DROP CONSTRAINT partitions_pkey, ADD CONSTRAINT partitions_pkey PRIMARY KEY (number, consumer)');
+CALL t.damage('ALTER TABLE inbox.failures DROP CONSTRAINT failures_pkey, ADD CONSTRAINT failures_pkey PRIMARY KEY (event_id, consumer)');
+CALL t.damage('ALTER TABLE inbox.failures DROP CONSTRAINT failures_pkey, ADD CONSTRAINT failures_pkey PRIMARY KEY (consumer, first_failed_at)');
+CALL t.damage('ALTER TABLE inbox.failures DROP CONSTRAINT failures_pkey');
 CALL t.damage('CREATE TRIGGER mine BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()');
 CALL t.damage('ALTER TABLE %s ENABLE ROW LEVEL SECURITY');
 CALL t.damage('ALTER TABLE %s SET UNLOGGED');
