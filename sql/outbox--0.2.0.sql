@@ -1319,7 +1319,7 @@ COMMENT ON COLUMN outbox.status.expired_lease_count IS 'held by a worker that lo
 COMMENT ON COLUMN outbox.status.scheduled_count IS 'due later';
 COMMENT ON COLUMN outbox.status.waiting_count IS 'behind an earlier message of their partition_key, which has not ended, in a fifo queue';
 COMMENT ON COLUMN outbox.status.dead_count IS 'ended as FAILED, neither replayed nor acknowledged';
-COMMENT ON COLUMN outbox.status.oldest_due_age_seconds IS 'how long the oldest claimable message has been due; NULL = none';
+COMMENT ON COLUMN outbox.status.oldest_due_age_seconds IS 'how long the oldest claimable message has been due; NULL = none was found';
 COMMENT ON COLUMN outbox.status.oldest_pending_age_seconds IS 'age of the oldest pending message, where counts is not exact the oldest that was read; NULL = none';
 COMMENT ON COLUMN outbox.status.counts IS 'exact: all was read. kept: more than outbox.count_limit; totals are those that commits keep since the worker counted, and how they divide into due and scheduled may be as of counted_at. at least: more than outbox.count_limit, and no totals are known';
 COMMENT ON COLUMN outbox.status.counted_at IS 'when the worker counted the queue last; NULL = not yet, or the library is not preloaded';
