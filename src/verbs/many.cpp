@@ -75,14 +75,21 @@ find_rows(Search *search, Call *call, Found *page)
 	return count;
 }
 
-// read(leaf, slot, found): of the last row of each in one leaf; slot: nullptr = there is none. Returns how many it
-// keeps.
+// read(leaf, slot, found): of the last row of each in one leaf; slot: nullptr = there is none. leaf: nullptr = no
+// partition is for these ids. Returns how many it keeps.
 template <typename Read>
 int
 read_last_rows(Table *leaf, Found *page, int from, int to, int kept, const Read &read)
 {
 	Peek peek;
 
+	if (leaf == nullptr)
+	{
+		for (int i = from; i < to; i++)
+			if (read(leaf, nullptr, &page[i]))
+				page[kept++] = page[i];
+		return kept;
+	}
 	begin_peek(&peek, leaf, primary_key, 1);
 	for (int i = from; i < to; i++)
 	{
@@ -108,7 +115,7 @@ look_up_all(Call *call, const Shape &shape, Found *page, int count, const Read &
 	int kept = 0;
 
 	for (int i = 0; i < count; i++)
-		page[i].leaf = leaf_of(call, shape, page[i].id, reads);
+		page[i].leaf = find_leaf(call, shape, page[i].id, reads);
 	for (int from = 0, to; from < count; from = to)
 	{
 		Table *leaf = page[from].leaf;

@@ -164,6 +164,24 @@ SELECT event, matching, done, remaining, more FROM outbox.replay_many('long', er
 SELECT pg_stat_get_xact_tuples_returned('outbox.dead_pkey'::regclass) - :before < 11500 AS bounded;
 ROLLBACK;
 
+-- A message for whose id there is no partition, because DEFAULT was detached, stops itself alone.
+SELECT outbox.create_queue('astray');
+SELECT created FROM outbox.enqueue('in time', '1', 'astray');
+CREATE TABLE t.astray AS SELECT * FROM outbox.pending WHERE queue = 'astray';
+UPDATE t.astray SET outbox_id = '00000000-0000-7000-8000-000000000001';
+BEGIN;
+INSERT INTO outbox.pending TABLE t.astray;
+ALTER TABLE outbox.messages DETACH PARTITION outbox.messages_default;
+ALTER TABLE outbox.attempts DETACH PARTITION outbox.attempts_default;
+SELECT event, matching, done, remaining, more FROM outbox.purge('astray') ORDER BY event COLLATE "C";
+SELECT event, matching, done, skipped, remaining, why FROM outbox.purge('astray', 'astray') ORDER BY event COLLATE "C";
+INSERT INTO outbox.dead SELECT outbox_id, queue, now() FROM t.astray;
+SELECT event, matching, done, skipped, why FROM outbox.replay_many('astray', error_code => 'CANCELLED', dry_run => false);
+SELECT event, matching, done, skipped, why FROM outbox.replay_many('astray', dry_run => false);
+ROLLBACK;
+DROP TABLE t.astray;
+SELECT sum(done) FROM outbox.purge('astray', 'astray');
+
 -- The batches under them: item by item, in order.
 SELECT count(*) FROM unnest('{x1,x2}'::text[]) e, outbox.enqueue(e, '1');
 SELECT outbox_id = t.id('x1') AS x1, attempt_no, error FROM outbox.cancel_batch(ARRAY[t.id('x1'), NULL, t.id('x1'), '00000000-0000-7000-8000-000000000001'], 'r');
