@@ -6,17 +6,6 @@
 
 namespace outbox {
 
-namespace {
-
-// PostgreSQL itself makes no event of a client that is gone, but its wait set can.
-bool
-can_notice()
-{
-	return whereToSendOutput == DestRemote && FeBeWaitSet != nullptr && WaitEventSetCanReportClosed();
-}
-
-} // namespace
-
 void
 end_for_lost_client()
 {
@@ -41,11 +30,12 @@ wait_for_latch_or_client(int64 us)
 {
 	WaitEvent event = {};
 
-	if (!can_notice())
+	if (!has_watched_client())
 	{
 		wait_for_latch(us);
 		return;
 	}
+	// PostgreSQL itself makes no event of a client that is gone, but its wait set can.
 	ModifyWaitEvent(FeBeWaitSet, FeBeWaitSetSocketPos, WL_SOCKET_CLOSED, nullptr);
 	WaitEventSetWait(FeBeWaitSet, whole_ms(us), &event, 1, extension_wait_event());
 	if ((event.events & WL_POSTMASTER_DEATH) != 0)

@@ -8,12 +8,20 @@ namespace outbox {
 // Does not return.
 void end_for_lost_client();
 
+// Whether it has a client whose end the server can notice. A background worker may send its output to another process,
+// as if to a client, but has no socket.
+inline bool
+has_watched_client()
+{
+	return whereToSendOutput == DestRemote && FeBeWaitSet != nullptr && WaitEventSetCanReportClosed();
+}
+
 // Ends the session if its client is gone, as client_connection_check_interval does. Costs one
 // system call.
 inline void
 check_client()
 {
-	if (whereToSendOutput == DestRemote && WaitEventSetCanReportClosed() && !pq_check_connection())
+	if (has_watched_client() && !pq_check_connection())
 		end_for_lost_client();
 }
 

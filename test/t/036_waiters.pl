@@ -6,7 +6,8 @@
 # it is rolled back, reaches another session; so does one that comes when an earlier wait was given up in a subtransaction; so
 # do messages when the worker ends, or is switched off. A queue that is dropped ends the wait. wait_for_work heeds the
 # limit of a queue. A client that dies in a call that waits
-# gets no lease, and renews none: for work, for a lock, for a row. (Messages of level DEBUG1 count looks and wake-ups.)
+# gets no lease, and renews none: for work, for a lock, for a row. A background worker that sends its output to another
+# process has no client that could be gone. (Messages of level DEBUG1 count looks and wake-ups.)
 use strict;
 use warnings;
 
@@ -282,6 +283,16 @@ is(do_sql(q{SELECT count(*), bool_and(lease_expires_at < now() + interval '2 h')
 is(do_sql(q{SELECT count(*) FROM outbox.claim('alive', 100)}), '9', '... all is left for a living worker');
 
 $holder->quit;
+
+# ---------------------------------------------------------------- no socket
+
+chomp(my $headers = qx{"$ENV{PG_CONFIG}" --includedir-server});
+PostgreSQL::Test::Utils::system_or_bail('cc', '-shared', '-fPIC', '-I', $headers, '-o', $node->basedir . '/redirected_worker.so', 'test/redirected_worker.c');
+configure($node, dynamic_library_path => '$libdir:' . $node->basedir);
+do_sql(q{CREATE FUNCTION run_redirected(text) RETURNS void LANGUAGE c STRICT AS 'redirected_worker'; SELECT outbox.create_queue('redirected')});
+do_sql(q{SELECT run_redirected($$SELECT FROM outbox.claim('w', queues => '{redirected}', wait => '100 ms'); SELECT FROM outbox.enqueue('e', '1', 'redirected')$$)});
+is(do_sql(q{SELECT count(*) FROM outbox.pending WHERE queue = 'redirected'}), '1', 'a background worker waits for work, and goes on');
+
 consistent($node, 'nothing lost, nothing twice');
 $node->stop('fast');
 done_testing();
