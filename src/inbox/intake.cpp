@@ -60,7 +60,7 @@ lacks_key(Relation rel)
 					errhint("inbox.check() says which it should have.")));
 }
 
-// The first two columns, as the probes assume.
+// Whether it is over the first two columns, as the probes assume.
 bool
 is_as_made(Relation index)
 {
@@ -395,7 +395,7 @@ lock_event(const Intake *intake, uint64 hash, KeyLock *held)
 	lock_key(held, intake->partitions.rel, reinterpret_cast<const unsigned char *>(&ordered), sizeof(ordered));
 }
 
-// After a partition was locked for writing the list is read again: the newest of before may be closed since.
+// Once a partition is locked for writing, the list is read again, because the partition may have been closed meanwhile.
 Obstacle
 open_shelves(Intake *intake, const core::Uuid *const *ids, int count)
 {

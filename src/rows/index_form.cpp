@@ -45,7 +45,7 @@ index_key(const IndexForm *index, int place)
 	return reinterpret_cast<Node *>(makeVar(1, attno, attr->atttypid, attr->atttypmod, attr->attcollation, 0));
 }
 
-// Only an expression must be parsed.
+// `what` is a column or an expression. Only an expression has to be parsed.
 bool
 is_over(const IndexForm *index, int place, const char *what)
 {
@@ -66,7 +66,7 @@ is_own_key(const IndexForm *index, int place, const char *key)
 		   is_over(index, place, descends ? pnstrdup(key, strlen(key) - strlen(descending)) : key);
 }
 
-// The server looks at each class that it has, so a class of exactly this type is asked first.
+// GetDefaultOpClass() reads all operator classes of the server, so a class of exactly this type is tried first.
 bool
 is_default_class(Oid oid, Oid type)
 {

@@ -24,7 +24,7 @@ text *optional_text(FunctionCallInfo fcinfo, int arg);
 text *current_user_name();
 
 void check_nonempty(const text *value, const char *name);
-// What some languages and forms pass for "none": an empty string, the nil UUID. It would be one key that all share.
+// Some languages and forms pass an empty string or the nil UUID for "none". As a key, all messages would share it.
 void refuse_empty_key(const text *key, const char *name);
 void refuse_nil_event_id(const core::Uuid &id, const char *hint);
 void check_at_least(int64 value, int64 least, const char *name);

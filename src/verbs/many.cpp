@@ -12,9 +12,9 @@ namespace outbox {
 namespace {
 
 constexpr int most_failures = 10000; // after something was done
-constexpr int look_ahead = 10000;    // how many more are looked up than are needed
+constexpr int look_ahead = 10000;    // how many rows more than needed are looked at
 constexpr int a_page = 1000;         // how many are looked up at a time
-constexpr int a_slice = 1000;        // and tried
+constexpr int a_slice = 1000;        // how many are tried at a time
 
 constexpr int64 no_limit = PG_INT64_MAX;
 
@@ -47,6 +47,7 @@ start_behind(const Search *search, Peek *peek)
 	start_peek(peek, &key, 1);
 }
 
+// The next rows of the queue and of the time, up to a page.
 int
 find_rows(Search *search, Call *call, Found *page)
 {
@@ -75,8 +76,9 @@ find_rows(Search *search, Call *call, Found *page)
 	return count;
 }
 
-// read(leaf, slot, found): of the last row of each in one leaf; slot: nullptr = there is none. leaf: nullptr = no
-// partition is for these ids. Returns how many it keeps.
+// Calls read(leaf, slot, found) with the last row of each message, all of which are of one leaf; slot is nullptr if
+// there is none, and leaf if no partition is for their ids. What read() says true of is moved to the place `kept`, and
+// so on. Returns the new `kept`.
 template <typename Read>
 int
 read_last_rows(Table *leaf, Found *page, int from, int to, int kept, const Read &read)
@@ -107,7 +109,8 @@ read_last_rows(Table *leaf, Found *page, int from, int to, int kept, const Read 
 	return kept;
 }
 
-// One table is opened for many look-ups. All leaves are locked before a page is pinned.
+// Returns how many are kept. A leaf is opened once for all look-ups in it that follow each other, and all leaves are
+// locked before a page is pinned.
 template <typename Read>
 int
 look_up_all(Call *call, const Shape &shape, Found *page, int count, const Read &read)
@@ -170,7 +173,7 @@ read_last_error(const Search *search, const Table *leaf, TupleTableSlot *slot, F
 	return is_meant;
 }
 
-// looked: at so many.
+// Returns how many are meant; looked: how many rows were looked at for that.
 int
 find_page(Search *search, Call *call, Found *page, int *looked)
 {
@@ -190,6 +193,7 @@ is_trying(const Search *search)
 	return search->done < search->wanted && (search->done == 0 || search->failures < most_failures);
 }
 
+// As many as are still needed, at least one, and those in the look-ahead behind them.
 int
 find_window(Search *search, Found **window)
 {

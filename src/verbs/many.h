@@ -31,7 +31,7 @@ struct Found {
 
 struct Search;
 
-// In what the two differ. read_row: false = it is not meant. The functions without a use are nullptr.
+// What differs between the two. read_row: false = it is not meant. A function that is not needed is nullptr.
 struct Kind {
 	const char *function;
 	const Shape &shape; // of the rows that are searched, by their ids
@@ -61,9 +61,9 @@ struct Search {
 	HTAB *in_use;         // of replay_many: digests of keys, or nullptr
 	MemoryContext memory; // of the call
 	MemoryContext slice;
-	core::Uuid after; // where the last window ended
-	bool started;
-	bool ended;
+	core::Uuid after; // the last one that was found
+	bool started;     // there is one
+	bool ended;       // the rows were read to the end
 	int done;
 	int failures; // since something was done
 	bool is_left; // something that can be tried by another call
@@ -73,8 +73,8 @@ struct Search {
 // whether all are meant.
 Search search_for(FunctionCallInfo fcinfo, const Kind *kind, int filters);
 
-// Puts a row for each: outbox_id, event, last_error, outcome, which is done, why it is barred, an SQLSTATE or, if it
-// was not tried, NULL. A row of NULLs comes last if it has not come to the end.
+// Puts a row for each that it finds: outbox_id, event, last_error, and the outcome, which is "done", why it is barred,
+// an SQLSTATE, or NULL if it was not tried. If there may be more, a row of NULLs comes last.
 void search_and_do(FunctionCallInfo fcinfo, Search *search);
 
 } // namespace outbox

@@ -104,19 +104,21 @@ read_dead_message(const Search *search, const Table *leaf, TupleTableSlot *slot,
 		found->barred = "a replay";
 }
 
-// The oldest first, and of a key none before one of a lower number: each takes the place of the youngest of those.
+// Where a message comes: the oldest first, but those of a key in the order of their numbers. So a message comes at the
+// id of the youngest one of its key up to its own number.
 struct Place {
 	Found *found;
-	core::Uuid youngest; // of its key up to its number
+	core::Uuid youngest;
 };
 
-// Those of no key, which have no number, come first, in the order of their ids.
+// Empty for a message without a key.
 std::string_view
 as_view(const text *value)
 {
 	return value == nullptr ? std::string_view() : std::string_view(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value));
 }
 
+// By key and number. Messages without a key have no number and come first, in the order of their ids.
 bool
 is_before_in_key(const Place &a, const Place &b)
 {
@@ -162,7 +164,7 @@ put_in_order(Found **found, int count)
 	pfree(places);
 }
 
-// Another transaction uses it.
+// Another transaction holds something of the key of this message, so the rest of the key is passed by.
 void
 note_key_in_use(Search *search, const Found *found)
 {

@@ -61,7 +61,6 @@ struct UsedKey {
 	std::string aggregate_id;
 };
 
-// What calls are made of; kept up to date by the driver.
 // A dead message that blocks its key.
 struct Block {
 	std::string outbox_id;
@@ -69,6 +68,7 @@ struct Block {
 	std::string partition_key;
 };
 
+// What calls are made of; kept up to date by the driver.
 struct World {
 	int64_t began_us;
 	std::deque<std::string> messages; // the latest ids, also of transactions rolled back
@@ -79,7 +79,7 @@ struct World {
 	std::vector<std::string> leased;  // as committed: those of them that have a lease
 	std::vector<std::string> heads;   // as committed: those of them that are the first of a key
 	std::vector<Block> blocks;        // as committed
-	std::map<std::string, int> bad;   // calls of a function that must be refused
+	std::map<std::string, int> bad;   // how many calls of each function were to be refused
 	int moments = 0;
 
 	// Each moment is given out once, and none lies near the time of a call: so no two

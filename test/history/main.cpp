@@ -602,7 +602,7 @@ run()
 	const long minutes = from_environment("MINUTES", 0);
 	const int64_t until = now_us() + minutes * 60000000;
 	const long rounds = from_environment("ROUNDS", minutes > 0 ? 1000000 : 2);
-	// What is rare may take more of them, on a busy machine above all.
+	// What is rare may need more rounds, on a busy machine in particular.
 	const long most_rounds = rounds < 2 ? rounds : 4 * rounds;
 	const std::string folder = text_from_environment("HISTORY_FOLDER", "/tmp");
 	Server server;
