@@ -35,7 +35,7 @@ trimmed(const char *text)
 	return result;
 }
 
-// 0: for ever
+// 0: no limit.
 std::chrono::seconds
 connect_timeout(PGconn *connection)
 {
@@ -49,7 +49,7 @@ connect_timeout(PGconn *connection)
 	return {};
 }
 
-// False: it takes longer than connect_timeout.
+// False if it takes longer than connect_timeout.
 bool
 wait_for_server(PGconn *connection)
 {
@@ -74,9 +74,9 @@ wait_for_server(PGconn *connection)
 	return true;
 }
 
-// As PQconnectdbParams(), with the SQLSTATE of what the server says, for which the verbosity is set before.
-// PQconnectPoll() does not know connect_timeout: after a host that does not answer PQreset() starts again, and gives
-// each host that time. What stands before the connection string, it may change; what stands after it, it may not.
+// As PQconnectdbParams(), but messages of the server have the SQLSTATE: the verbosity is set before it answers.
+// PQconnectPoll() ignores connect_timeout: if a host does not answer, PQreset() starts again and gives each host that
+// time. The connection string may change what stands before it, and not what stands after it.
 PGconn *
 connect(const Secret &dsn)
 {
@@ -111,7 +111,7 @@ is_on(const PGconn *connection, const char *parameter)
 	return value != nullptr && strcmp(value, "on") == 0;
 }
 
-// That it takes no writes, and that a password is missing, is found by libpq, which has no code for it.
+// libpq itself finds that a server takes no writes, or asks for a password that is missing, and has no code for these.
 Trouble
 why_not_connected(const PGconn *connection)
 {

@@ -96,7 +96,7 @@ public:
 	// Takes what connecting came to. True once connected.
 	bool connected();
 	[[nodiscard]] bool broken() const { return trouble.has_value(); }
-	[[nodiscard]] const Trouble &why() const { return *trouble; }
+	[[nodiscard]] const Trouble &why() const { return *trouble; } // only if broken()
 
 	void send(const std::string &statement, Parameters parameters, Done done);
 	[[nodiscard]] size_t outstanding() const { return commands.size(); }

@@ -92,7 +92,7 @@ Trouble::said() const
 	return refused() ? "it refuses the relay (" + code + "): " + text : text;
 }
 
-// On one line.
+// Joins the lines by "; ".
 Trouble
 connection_trouble(std::string_view verbose)
 {

@@ -164,7 +164,7 @@ each_pending(Asker &asker, const SourceSettings &source, size_t most, Each each)
 bool
 check_source(const SourceSettings &source, const Config &config, const Sinks &sinks, size_t messages)
 {
-	Asker asker(source.dsn), listener(source.dsn); // two, as the relay has
+	Asker asker(source.dsn), listener(source.dsn); // the relay makes two connections, too
 	bool well = true;
 
 	std::cout << "source " << source.name << ": ";
@@ -261,11 +261,30 @@ text_of(const Finding &finding)
 	return finding.what + ": " + state + (finding.text.empty() ? "" : "; " + redact(finding.text));
 }
 
-// Each destination once that a route to the sink names.
+// `otherwise`: what a route without this part takes instead.
+Target::Part
+part_of(const Template &its, std::string_view otherwise)
+{
+	if (its.empty())
+		return {std::string(otherwise), its.constant()};
+	return {its.constant() ? its.prefix() : its.source(), its.constant()};
+}
+
+Target
+target_of(const Route &route)
+{
+	constexpr std::string_view of_debezium = "outbox.event.{aggregate_type}";
+	constexpr std::string_view by_message = "the message's routing_key, else its event_type";
+	Target target{part_of(route.topic, route.debezium ? of_debezium : by_message), part_of(route.exchange, "")};
+
+	target.topic.fixed = target.topic.fixed && !route.topic.empty();
+	return target;
+}
+
+// Says of each target of the sink's routes what is there, once.
 bool
 check_destinations(const Config &config, const std::string &name, Sink &sink)
 {
-	constexpr std::string_view by_message = "the message's routing_key, else its event_type";
 	std::set<std::string> said;
 	bool well = true;
 
@@ -273,17 +292,7 @@ check_destinations(const Config &config, const std::string &name, Sink &sink)
 	{
 		if (route.sink != name)
 			continue;
-		auto part = [](const Template &its, std::string_view otherwise) {
-			return Named::Part{its.empty()      ? std::string(otherwise)
-							   : its.constant() ? its.prefix()
-												: its.source(),
-							   its.constant()};
-		};
-		Named named{part(route.topic, route.debezium ? "outbox.event.{aggregate_type}" : by_message),
-					part(route.exchange, "")};
-
-		named.topic.fixed = named.topic.fixed && !route.topic.empty();
-		for (const Finding &finding : sink.look_for(named))
+		for (const Finding &finding : sink.look_for(target_of(route)))
 		{
 			well = well && finding.state != Finding::State::missing;
 			if (said.insert(text_of(finding)).second)
@@ -303,7 +312,7 @@ fixed_part(const Template &topic)
 	return topic.constant() || (scheme != prefix.npos && prefix.find('/', scheme + 3) != prefix.npos) ? prefix : "";
 }
 
-// The endpoints that the configuration names itself.
+// The endpoints that the configuration names itself, and "" if there are others, or none.
 std::set<std::string>
 endpoints_of(const Config &config, const std::string &name, const Sink &sink)
 {
@@ -313,7 +322,7 @@ endpoints_of(const Config &config, const std::string &name, const Sink &sink)
 	{
 		if (route.sink != name)
 			continue;
-		if (fixed_part(route.topic).empty()) // comes from messages, or is none
+		if (fixed_part(route.topic).empty())
 		{
 			endpoints.insert("");
 			continue;

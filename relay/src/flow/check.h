@@ -7,8 +7,8 @@
 
 namespace relay {
 
-// Connects to everything and prints what it finds and what it would do with so many messages, oldest first. False if
-// something is not as it must be.
+// Connects to everything, looks for what routes name, and prints what it finds and what it would do with so many
+// messages, oldest first. False if something is not as it must be.
 bool check(const Config &config, size_t messages);
 
 // One JSON object a line for each pending message: where it would go, and how. False if one cannot be read.

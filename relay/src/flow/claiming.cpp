@@ -121,7 +121,7 @@ Source::take_claimed(const ClaimPlan &plan, const Rows &rows, int first_row, Clo
 		accept(decode(rows, row, first_column, sent));
 }
 
-// The connection is of use, so that after it is lost the next one is tried at once.
+// The connection works, so that the first attempt after it is lost comes without a pause.
 void
 Source::claimed_again(const ClaimPlan &plan)
 {

@@ -259,7 +259,7 @@ Source::lost_connection(Clock::time_point now)
 	observers.metrics.database(my_settings.name, {});
 }
 
-// The server is there, and does not do what was asked of it.
+// Logs that the server answered a statement with an error.
 void
 Source::refused(std::string_view what, const Rows &rows)
 {
@@ -269,7 +269,7 @@ Source::refused(std::string_view what, const Rows &rows)
 		log(Level::error, what, {{"source", my_settings.name}, {"code", trouble.code}, {"error", trouble.text}});
 }
 
-// What is the same again is logged once a minute.
+// Whether to log it: the same problem is logged once a minute.
 bool
 Source::is_news(std::string_view what, const std::string &text)
 {

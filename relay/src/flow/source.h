@@ -133,7 +133,7 @@ private:
 	std::unique_ptr<Connection> work, listener;
 	bool is_connected = false, is_listening = false, status_sent = false, metrics_sent = false;
 	size_t renewing = 0;  // statements under way
-	bool useless = false; // both connections: connect again
+	bool useless = false; // the connections stand, but the server does not let them work: connect again
 	Clock::time_point connect_at{}, ticked{}, status_at{}, metrics_at{}, orderings_at{}, polled{};
 	std::chrono::milliseconds pause{0};
 
@@ -142,7 +142,7 @@ private:
 	std::deque<std::string> suspects;                        // queues of which one is not there
 	bool keys_are_free = false;                              // by what is reported next
 	Clock::time_point claim_after{};
-	std::string refusal; // of claims, as the status page has it
+	std::string refusal; // why the last claim failed, as the status page shows it
 	struct Logged {
 		std::string text;
 		Clock::time_point again{};

@@ -44,7 +44,7 @@ public:
 	void start(Answers &to) override;
 	void deliver(std::vector<std::unique_ptr<Delivery>> deliveries) override;
 	void probe(const std::string &endpoint, std::function<void(Answer)> done) override;
-	[[nodiscard]] std::vector<Finding> look_for(const Named &named) override;
+	[[nodiscard]] std::vector<Finding> look_for(const Target &target) override;
 	[[nodiscard]] Text objection(const Delivery &delivery) const override;
 
 private:
@@ -314,14 +314,14 @@ Kafka::reach(KafkaProducer &producer, milliseconds within)
 }
 
 std::vector<Finding>
-Kafka::look_for(const Named &named)
+Kafka::look_for(const Target &target)
 {
 	using enum Finding::State;
-	const std::string what = "topic " + named.topic.text;
+	const std::string what = "topic " + target.topic.text;
 
-	if (!named.topic.fixed)
+	if (!target.topic.fixed)
 		return {{what, unseen, "it depends on the message"}};
-	auto found = producer(together)->find_topic(named.topic.text, std::min<milliseconds>(settings.timeout, 10s));
+	auto found = producer(together)->find_topic(target.topic.text, std::min<milliseconds>(settings.timeout, 10s));
 	if (const auto *error = std::get_if<KafkaError>(&found))
 		return {{what, unseen, error->text}};
 	switch (std::get<KafkaProducer::Topic>(found))

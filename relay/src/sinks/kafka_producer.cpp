@@ -226,7 +226,7 @@ KafkaProducer::find_topic(const std::string &name, std::chrono::milliseconds wai
 																					 : Topic::missing;
 }
 
-// auto.create.topics.enable. False too if the user may not ask.
+// Whether auto.create.topics.enable is on; false if the user may not ask.
 bool
 KafkaProducer::creates_topics(int32_t broker, std::chrono::milliseconds wait)
 {

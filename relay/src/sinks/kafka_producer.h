@@ -83,8 +83,8 @@ public:
 	[[nodiscard]] bool doubtful(Clock::duration patience) const;
 	// Asks for metadata, and blocks for at most `wait`. Nothing: a broker answered.
 	std::optional<KafkaError> ask(std::chrono::milliseconds wait);
-	// Whether the cluster has the topic; asks for all topics, since a question for one may create it. Blocks as ask()
-	// does.
+	// Whether the cluster has the topic. It asks for all topics, since a question for one may create it. Each of its up
+	// to two questions blocks as ask() does.
 	enum class Topic { there, missing, created_by_use };
 	std::variant<Topic, KafkaError> find_topic(const std::string &name, std::chrono::milliseconds wait);
 	[[nodiscard]] bool all_down() const { return down; }

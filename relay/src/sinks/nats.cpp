@@ -56,7 +56,7 @@ public:
 	void start(Answers &answers) override;
 	void deliver(std::vector<std::unique_ptr<Delivery>> deliveries) override;
 	void probe(const std::string &endpoint, std::function<void(Answer)> done) override;
-	[[nodiscard]] std::vector<Finding> look_for(const Named &named) override;
+	[[nodiscard]] std::vector<Finding> look_for(const Target &target) override;
 	[[nodiscard]] Text objection(const Delivery &delivery) const override;
 
 private:
@@ -372,16 +372,16 @@ NatsSink::probe_now()
 }
 
 std::vector<Finding>
-NatsSink::look_for(const Named &named)
+NatsSink::look_for(const Target &target)
 {
-	const std::string what = "stream for subject " + named.topic.text;
+	const std::string what = "stream for subject " + target.topic.text;
 
-	if (!named.topic.fixed)
+	if (!target.topic.fixed)
 		return {{what, Finding::State::unseen, "it depends on the message"}};
 	auto found = std::make_shared<std::promise<Finding>>(); // may be answered after this
 	auto answer = found->get_future();
 	mailbox->post([&](Mail &mail) {
-		mail.questions.emplace_back([this, found, what, subject = named.topic.text] {
+		mail.questions.emplace_back([this, found, what, subject = target.topic.text] {
 			Finding finding = find_stream(subject);
 
 			finding.what = what;
@@ -393,7 +393,7 @@ NatsSink::look_for(const Named &named)
 	return {answer.get()};
 }
 
-// A user who may publish need not be allowed to ask for streams; then the server says nothing.
+// The server does not answer a user who may not ask for streams. Such a user may publish all the same.
 Finding
 NatsSink::find_stream(const std::string &subject)
 {

@@ -43,7 +43,7 @@ public:
 	void start(Answers &answers) override;
 	void deliver(std::vector<std::unique_ptr<Delivery>> deliveries) override;
 	void probe(const std::string &endpoint, std::function<void(Answer)> done) override;
-	[[nodiscard]] std::vector<Finding> look_for(const Named &named) override;
+	[[nodiscard]] std::vector<Finding> look_for(const Target &target) override;
 	[[nodiscard]] Text objection(const Delivery &delivery) const override;
 
 private:
@@ -175,7 +175,7 @@ RabbitmqSink::objection(const Delivery &delivery) const
 	return {};
 }
 
-// By a connection of its own, since a broker closes the channel over what is missing.
+// On a connection of its own, since the broker closes the channel if the queue or exchange is missing.
 Finding
 RabbitmqSink::find(Connection::Kind kind, const std::string &name) const
 {
@@ -192,26 +192,27 @@ RabbitmqSink::find(Connection::Kind kind, const std::string &name) const
 		connection->close();
 	else if (problem->response_code == std::to_string(AMQP_NOT_FOUND))
 		finding = {finding.what, missing, problem->text + ": declare it, or correct the route"};
-	else if (problem->response_code != std::to_string(AMQP_RESOURCE_LOCKED)) // it is another connection's alone
+	else if (problem->response_code !=
+			 std::to_string(AMQP_RESOURCE_LOCKED)) // there, but exclusive to another connection
 		finding = {finding.what, unseen, problem->text};
 	return finding;
 }
 
-// Of an exchange other than the default one it cannot be seen whether a queue is bound.
+// AMQP does not show whether a queue is bound to an exchange.
 std::vector<Finding>
-RabbitmqSink::look_for(const Named &named)
+RabbitmqSink::look_for(const Target &target)
 {
 	using enum Finding::State;
-	const std::string &exchange = named.exchange.text.empty() ? settings.exchange : named.exchange.text;
+	const std::string &exchange = target.exchange.text.empty() ? settings.exchange : target.exchange.text;
 
-	if (!named.exchange.fixed)
+	if (!target.exchange.fixed)
 		return {{"exchange " + exchange, unseen, "it depends on the message"}};
-	if (exchange.empty() && named.topic.fixed)
-		return {find(Connection::Kind::queue, named.topic.text)};
+	if (exchange.empty() && target.topic.fixed)
+		return {find(Connection::Kind::queue, target.topic.text)};
 	if (exchange.empty())
-		return {{"queue " + named.topic.text, unseen, "it depends on the message"}};
+		return {{"queue " + target.topic.text, unseen, "it depends on the message"}};
 	return {find(Connection::Kind::exchange, exchange),
-			{"binding of exchange \"" + exchange + "\" for " + named.topic.text, unseen,
+			{"binding of exchange \"" + exchange + "\" for " + target.topic.text, unseen,
 			 settings.mandatory ? "only a message shows whether a queue is bound (AMQP_NO_ROUTE)"
 								: "with mandatory = false a message that no queue is bound for is lost"}};
 }

@@ -90,7 +90,14 @@ tls_socket(amqp_connection_state_t state, const Settings &settings, int &status)
 	return socket;
 }
 
-// Of a channel that the broker has closed.
+// Of a reply that is none, or another one than expected.
+Failure
+no_reply(const amqp_rpc_reply_t &reply, const std::string &doing)
+{
+	return failure_of(
+		reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION ? reply.library_error : AMQP_STATUS_WRONG_METHOD, doing);
+}
+
 Failure
 channel_failure(const amqp_rpc_reply_t &reply, const std::string &doing)
 {
@@ -99,8 +106,7 @@ channel_failure(const amqp_rpc_reply_t &reply, const std::string &doing)
 		const auto *close = static_cast<const amqp_channel_close_t *>(reply.reply.decoded);
 		return {code_of(close->reply_code), std::to_string(close->reply_code), text_of(close->reply_text)};
 	}
-	return failure_of(
-		reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION ? reply.library_error : AMQP_STATUS_WRONG_METHOD, doing);
+	return no_reply(reply, doing);
 }
 
 Failure
@@ -112,9 +118,7 @@ login_failure(const amqp_rpc_reply_t &reply)
 		std::string code = close->reply_code == AMQP_ACCESS_REFUSED ? "AMQP_LOGIN_REFUSED" : code_of(close->reply_code);
 		return {code, std::to_string(close->reply_code), text_of(close->reply_text)};
 	}
-	if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION)
-		return failure_of(reply.library_error, "login");
-	return failure_of(AMQP_STATUS_WRONG_METHOD, "login");
+	return no_reply(reply, "login");
 }
 
 const std::string *

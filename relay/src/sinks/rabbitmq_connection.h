@@ -1,8 +1,9 @@
 // One connection to a RabbitMQ broker: what rabbitmq-c does, with errors as values and frames as events.
 //
-// Guarantees: after the login nothing waits for an answer of the broker: channels are opened, and closed, by methods
-// whose answers come as events. What was read is given out in the order of the wire. A message whose headers do not
-// fit into a frame is refused before anything of it is sent, since half a message would cost the connection.
+// Guarantees: after the login nothing but look_for(), which is for --check, waits for an answer of the broker: channels
+// are opened, and closed, by methods whose answers come as events. What was read is given out in the order of the wire.
+// A message whose headers do not fit into a frame is refused before anything of it is sent, since half a message would
+// cost the connection.
 #pragma once
 
 #include "core/delivery.h"
@@ -79,8 +80,8 @@ public:
 	std::optional<Failure> publish(amqp_channel_t channel, const Settings &settings, const Delivery &delivery);
 	std::optional<Failure> read(Events &events); // all that is there
 
-	// Whether the broker has it, by a passive declaration; its answer is waited for. Nothing else can be done with the
-	// connection after a failure.
+	// Whether the broker has it, by a passive declaration. Waits for the answer. After a failure the connection is of
+	// no use.
 	enum class Kind { exchange, queue };
 	std::optional<Failure> look_for(Kind kind, const std::string &name);
 

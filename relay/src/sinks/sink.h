@@ -45,16 +45,16 @@ protected:
 	~Answers() = default;
 };
 
-// A destination as a route names it.
-struct Named {
+// The destinations of a route, as the configuration names them.
+struct Target {
 	struct Part {
-		std::string text; // as it is, or the template
-		bool fixed;       // else it depends on the message
+		std::string text; // the name, or the template that makes it
+		bool fixed;       // false: it depends on the message
 	};
 	Part topic, exchange; // an exchange that is empty: the sink's own
 };
 
-// What can be seen of a destination without a message.
+// What --check can see of a target without a message.
 struct Finding {
 	enum class State { there, missing, unseen };
 
@@ -86,9 +86,9 @@ public:
 	// within Settings::timeout; accepted means yes. Sends no message.
 	virtual void probe(const std::string &endpoint, std::function<void(Answer)> done) = 0;
 
-	// For --check: looks for what the destination is made of. Called once the sink can be reached; may block, for some
-	// times Settings::timeout at most. Sends no message, and creates nothing.
-	[[nodiscard]] virtual std::vector<Finding> look_for(const Named &) { return {}; }
+	// For --check: whether the topic, queue, exchange or stream of a target exists. Called once the sink can be
+	// reached. May block for a few times SinkSettings::timeout. Sends no message, and creates nothing.
+	[[nodiscard]] virtual std::vector<Finding> look_for(const Target &) { return {}; }
 
 	// What has a breaker and a limit of concurrency of its own: of HTTP scheme://host:port, else the sink as a whole.
 	[[nodiscard]] virtual std::string endpoint(const Delivery &) const { return {}; }
