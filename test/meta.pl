@@ -1,10 +1,12 @@
 #!/usr/bin/perl
 #
-# META.json obeys the PGXN Meta Spec 1.0.0, and agrees with the control files: each
-# extension that it provides has one, and each that has one is provided. So do the packages of Debian and the programs. And the tests that
-# test/public-bugs.md and docs/guarantees.md name are there, and what the history checker's
-# mutants break. And test/run says when it was interrupted.
-# Run in the root of the tree.
+# The rules of the tree that need no server.
+#
+# META.json obeys the PGXN Meta Spec 1.0.0, and agrees with the control files, the packages of Debian and the programs.
+# The tests that test/public-bugs.md and docs/guarantees.md name are there, and so is the code that the mutants of the
+# history checker break. The documentation has the settings, events, metrics, SQLSTATEs and packages that the code has,
+# its links lead somewhere, and its words are allowed. Includes follow the layers, and C++ files are formatted.
+# test/run says when it was interrupted. Run in the root of the tree.
 
 use strict;
 use warnings;
@@ -108,12 +110,12 @@ is(join(' ', map { substr $_, 2, 3 } @reports), join(' ', map { sprintf 'B%02d',
 my @missing;
 foreach my $report (@reports)
 {
-	my @named = $report =~ /`((?:test|bench|contracts|extensions)\/[^`]+)`/g;
+	my @named = $report =~ /`((?:test|bench|contracts|extensions|relay)\/[^`]+)`/g;
 	my %checks;
 
 	push @missing, "$report names no test" unless grep { m{^test|/test/} } @named;
 	push @missing, grep { !-e } @named;
-	push @{ $checks{$1} }, $2 while $report =~ /`(test\/[^`]+)`: `([^`]+)`/g;
+	push @{ $checks{$1} }, $2 while $report =~ /`((?:\w+\/)*test\/[^`]+)`: `([^`]+)`/g;
 	foreach my $file (grep { -f } sort keys %checks)
 	{
 		my $text = slurp($file);
