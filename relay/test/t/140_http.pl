@@ -3,7 +3,7 @@
 # Proves: 64 requests are under way at once and no more, on connections that are kept, by HTTP/2 on a single one; each is signed; a
 # response that is wrong, broken, missing or a redirect ends as the table of codes says; Retry-After is waited for; a certificate
 # that is wrong, of the endpoint or of the relay, sends nothing and loses nothing; a host that is away, and one that never answers, holds up no other;
-# a private address is not connected to unless it is allowed. After each: every committed message was accepted as
+# a private address is not connected to unless it is allowed; --check names a host that does not exist. After each: every committed message was accepted as
 # often as the ledger says, and at least once. (DNS rebinding is in unit/http_test.cpp, where names resolve as the test wants.)
 use strict;
 use warnings;

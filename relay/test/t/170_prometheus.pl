@@ -1,7 +1,7 @@
 # A real Prometheus scrapes a relay that serves the metrics of its database as well.
 #
 # Proves: the relay's /metrics has what outbox.prometheus() says, under the label `database`, as promtool wants it, and loses it
-# while the database is away, but answers; what is no longer configured has no gauges; the rules of ops/prometheus are evaluated; every query of the dashboard in
+# while the database is away, but answers; what is no longer configured has no gauges; a configuration that is refused is seen; the rules of ops/prometheus are evaluated; every query of the dashboard in
 # ops/grafana returns a number; the container of ops has the libraries that the relay is linked with.
 #
 # PICTURES=FOLDER: writes there what each panel's queries return over a minute, in which a queue is paused for a while, for
