@@ -999,7 +999,7 @@ Test::not_covered() const
 		{"cancel", {"done", "55006", "P7005", "refused"}},
 		{"cancel_many", {"done", "remaining", "skipped: leased", "no row", "refused"}},
 		{"replay_many", {"done", "remaining", "skipped: a replay", "no row", "refused"}},
-		{"purge", {"done", "remaining", "skipped: leased", "refused"}},
+		{"purge", {"done", "remaining", "skipped: leased", "no row", "refused"}},
 		{"break_lease", {"done", "55000", "P7005", "refused"}},
 		{"reschedule", {"done", "55006", "P7005", "refused"}},
 		{"replay", {"done", "P7005", "refused"}},
