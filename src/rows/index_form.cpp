@@ -45,15 +45,15 @@ index_key(const IndexForm *index, int place)
 	return reinterpret_cast<Node *>(makeVar(1, attno, attr->atttypid, attr->atttypmod, attr->attcollation, 0));
 }
 
-// `what` is a column or an expression. Only an expression has to be parsed.
+// `what` is a column or an expression, which calls a function. Only an expression has to be parsed.
 bool
 is_over(const IndexForm *index, int place, const char *what)
 {
-	AttrNumber column = static_cast<AttrNumber>(attnameAttNum(index->rel, what, false));
+	AttrNumber attno = index->form->indkey.values[place];
 
-	if (index->form->indkey.values[place] != column)
-		return false;
-	return column != InvalidAttrNumber || ::equal(index_key(index, place), stored_form(index->rel, what));
+	if (strchr(what, '(') == nullptr)
+		return attno != InvalidAttrNumber && attno == attnameAttNum(index->rel, what, false);
+	return attno == InvalidAttrNumber && ::equal(index_key(index, place), stored_form(index->rel, what));
 }
 
 bool

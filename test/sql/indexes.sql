@@ -119,6 +119,10 @@ SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC, (GREATEST(n
 SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at))) WHERE claimed_by IS NULL');
 SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at)))');
 SELECT * FROM t.index('pending_due', 'pending (queue, priority DESC, (GREATEST(next_attempt_at, lease_expires_at))) WHERE NOT held_back', 'UNIQUE');
+-- A column that is called as the expression is not it.
+SELECT * FROM t.with_index($$ALTER TABLE outbox.pending ADD COLUMN "GREATEST(next_attempt_at, lease_expires_at)" timestamptz; DROP INDEX outbox.pending_due;
+	CREATE INDEX ON outbox.pending (queue, priority DESC, "GREATEST(next_attempt_at, lease_expires_at)") WHERE NOT held_back$$);
+SELECT * FROM t.with_index('ALTER TABLE outbox.pending ADD COLUMN "GREATEST(next_attempt_at, lease_expires_at)" timestamptz');
 SELECT * FROM t.index('pending_lease', 'pending (lease_expires_at, claimed_by)');
 SELECT * FROM t.index('pending_lease', 'pending (claimed_by, lease_expires_at) WHERE claimed_by IS NOT NULL OR claimed_at IS NOT NULL OR lease_expires_at IS NOT NULL');
 SELECT * FROM t.index('pending_lease', 'pending (lease_expires_at, claimed_by) WHERE claimed_by IS NOT NULL');
