@@ -6,6 +6,7 @@
 #include "flow/mailbox.h"
 
 #include <iostream>
+#include <optional>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -162,19 +163,20 @@ each_pending(Asker &asker, const SourceSettings &source, size_t most, Each each)
 }
 
 bool
-check_source(const SourceSettings &source, const Config &config, const Sinks &sinks, size_t messages)
+check_connection(Asker &asker)
 {
-	Asker asker(source.dsn), listener(source.dsn); // the relay makes two connections, too
+	if (asker.connect())
+		return true;
+	std::cout << (asker.why().refused() ? "" : "cannot be reached: ") << asker.why().said() << "\n";
+	return false;
+}
+
+// Nothing: without the extension, or if the server does not answer, there is no more to look at.
+std::optional<bool>
+check_server(Asker &asker, Asker &listener)
+{
 	bool well = true;
 
-	std::cout << "source " << source.name << ": ";
-	for (Asker *one : {&asker, &listener})
-	{
-		if (one->connect())
-			continue;
-		std::cout << (one->why().refused() ? "" : "cannot be reached: ") << one->why().said() << "\n";
-		return false;
-	}
 	try
 	{
 		Rows server = asker.ask("SELECT pg_catalog.current_setting('server_version'), current_user::text, "
@@ -186,7 +188,7 @@ check_source(const SourceSettings &source, const Config &config, const Sinks &si
 		{
 			std::cout << "  database " << server.text(0, 2)
 					  << " does not have the extension: CREATE EXTENSION outbox\n";
-			return false;
+			return {};
 		}
 		if (!asker.ask("SELECT pg_catalog.pg_has_role('outbox_executor', 'USAGE')").boolean(0, 0))
 		{
@@ -194,12 +196,20 @@ check_source(const SourceSettings &source, const Config &config, const Sinks &si
 			well = false;
 		}
 		listener.ask("LISTEN outbox_pending");
+		return well;
 	}
 	catch (const std::exception &error)
 	{
 		std::cout << error.what() << "\n";
-		return false;
+		return {};
 	}
+}
+
+bool
+check_queues(Asker &asker, const SourceSettings &source, const Config &config, const Sinks &sinks, size_t messages)
+{
+	bool well = true;
+
 	try
 	{
 		Rows missing = asker.ask("SELECT q FROM pg_catalog.unnest($1::text[]) q WHERE NOT EXISTS "
@@ -222,6 +232,18 @@ check_source(const SourceSettings &source, const Config &config, const Sinks &si
 		well = well && source.queues.front() != "*";
 	}
 	return well;
+}
+
+bool
+check_source(const SourceSettings &source, const Config &config, const Sinks &sinks, size_t messages)
+{
+	Asker asker(source.dsn), listener(source.dsn); // the relay makes two connections, too
+
+	std::cout << "source " << source.name << ": ";
+	if (!check_connection(asker) || !check_connection(listener))
+		return false;
+	const auto well = check_server(asker, listener);
+	return well && check_queues(asker, source, config, sinks, messages) && *well;
 }
 
 bool
