@@ -663,7 +663,7 @@ random_many(Random &random, World &world)
 		add_filter(random, world, call);
 	if (which < 2 && random.chance(80))
 		call.arguments.emplace_back("dry_run", "false");
-	// One with nothing to purge, if it is there.
+	// The queue spare seldom has anything to purge, if it exists at all.
 	if (which == 2 && random.chance(25))
 		call.arguments[0].second = queue = quoted(passing_queues[1]);
 	if (which == 2 && random.chance(70))

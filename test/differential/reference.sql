@@ -1472,7 +1472,7 @@ END $$;
 CREATE FUNCTION model.last_error(id uuid) RETURNS text LANGUAGE sql AS
 	$$ SELECT error_code FROM model.attempts WHERE outbox_id = id ORDER BY attempt_no DESC LIMIT 1 $$;
 
--- So few messages are all found.
+-- The test has so few messages that a call finds them all: more is false.
 CREATE FUNCTION model.sum_up(many model.one_of_many[])
 RETURNS TABLE (event text, last_error text, matching bigint, done bigint, skipped bigint, remaining bigint, more boolean, why text, sample uuid) LANGUAGE sql AS $$
 	SELECT m.event, m.last_error, count(*), count(*) FILTER (WHERE m.fate = 'done'), count(*) FILTER (WHERE m.fate <> 'done'),

@@ -1,8 +1,8 @@
 # A database that is there and refuses the relay, when it connects and later on.
 #
-# Proves: --check, the log and /health/ready name the SQLSTATE and what to do, and do not call such a database away; a server
-# that cannot be reached is called that; what is the same again is not in the log at each attempt; once the cause is gone the relay goes on by itself, and
-# says so.
+# Proves: --check, the log and /health/ready name the SQLSTATE and what to do, and do not call such a database away; of a
+# server that cannot be reached they say just that; the log does not repeat the same refusal at each attempt; once the
+# cause is gone, the relay goes on by itself, and says so.
 use strict;
 use warnings;
 
