@@ -2,6 +2,8 @@
 
 #include "commit/process_status.h"
 
+#include "server/encoding.h"
+
 namespace outbox {
 
 bool
@@ -59,7 +61,7 @@ set_error(ProcessStatus *report, const char *message)
 {
 	change_status(report, [&](ProcessStatus *mine) {
 		strlcpy(mine->error, message, sizeof(mine->error));
-		mine->error[pg_mbcliplen(message, static_cast<int>(strlen(message)), error_length - 1)] = '\0';
+		mine->error[clipped_length(message, static_cast<int>(strlen(message)), error_length - 1)] = '\0';
 		mine->error_at = GetCurrentTimestamp();
 	});
 }

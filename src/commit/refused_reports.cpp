@@ -3,6 +3,7 @@
 #include "commit/refused_reports.h"
 
 #include "commit/spinlock.h"
+#include "server/encoding.h"
 
 namespace outbox {
 
@@ -98,7 +99,7 @@ void
 put_refused_text(char *place, int size, const char *value)
 {
 	int length = static_cast<int>(strlen(value));
-	int cut = length < size ? length : pg_mbcliplen(value, length, size - 1);
+	int cut = length < size ? length : clipped_length(value, length, size - 1);
 
 	memcpy(place, value, static_cast<size_t>(cut));
 	place[cut] = '\0';

@@ -3,6 +3,7 @@
 
 #include "server/args.h"
 
+#include "server/encoding.h"
 #include "server/settings.h"
 
 namespace outbox {
@@ -339,7 +340,7 @@ cut_for_ledger(const text *value)
 	if (size <= longest_in_ledger)
 		return value;
 	mark = psprintf(" [cut: %d bytes]", size);
-	kept = pg_mbcliplen(VARDATA_ANY(value), size, longest_in_ledger - static_cast<int>(strlen(mark)));
+	kept = clipped_length(VARDATA_ANY(value), size, longest_in_ledger - static_cast<int>(strlen(mark)));
 	return cstring_to_text(psprintf("%.*s%s", kept, VARDATA_ANY(value), mark));
 }
 
@@ -350,7 +351,7 @@ shown(const text *value)
 
 	if (size <= shown_bytes)
 		return text_to_cstring(value);
-	size = pg_mbcliplen(VARDATA_ANY(value), size, shown_bytes);
+	size = clipped_length(VARDATA_ANY(value), size, shown_bytes);
 	return psprintf("%.*s...", size, VARDATA_ANY(value));
 }
 

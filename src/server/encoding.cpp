@@ -77,4 +77,12 @@ from_utf8(const char *bytes, int size)
 	return converted(bytes, size, PG_UTF8, encoding);
 }
 
+int
+clipped_length(const char *text, int size, int limit)
+{
+	int encoding = GetDatabaseEncoding();
+
+	return pg_encoding_mbcliplen(encoding == PG_SQL_ASCII ? PG_UTF8 : encoding, text, size, limit);
+}
+
 } // namespace outbox

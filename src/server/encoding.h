@@ -18,4 +18,8 @@ Utf8 to_utf8(const char *bytes, int size);
 // Back again, zero-terminated; nullptr: the encoding of the database lacks a character.
 char *from_utf8(const char *bytes, int size);
 
+// How many bytes of a text in the encoding of the database to keep, at most the limit, so that it ends between two
+// characters. SQL_ASCII tells of no characters: there those of UTF-8 stay whole, for clients that read UTF-8.
+int clipped_length(const char *text, int size, int limit);
+
 } // namespace outbox

@@ -224,6 +224,14 @@ foreach my $encoding (sort keys %letters)
 	like($ask->(q{SELECT outbox.reveal(payload) FROM outbox.messages WHERE queue = 'q'}), qr/erased.*erased/, '... erased');
 	is($ask->(q{SELECT outbox.reapply_erasures(array_agg(e)) FROM outbox.export_erasures() e}), '0', '... and applied again');
 }
+# Where no encoding is known, what is cut is read by a client of UTF-8 all the same.
+{
+	local $ENV{PGCLIENTENCODING} = 'UTF8';
+	$node->safe_psql('sql_ascii', q{
+		SELECT outbox.enqueue('cut', to_jsonb(n)) FROM generate_series(1, 3) n;
+		SELECT outbox.cancel(outbox_id, repeat('x', (payload #>> '{}')::int) || repeat(E'\xe6\x97\xa5', 3000)) FROM outbox.messages WHERE event_type = 'cut'});
+	like($node->safe_psql('sql_ascii', q{SELECT error_message FROM outbox.attempts}), qr/^(?:x+(?:\xe6\x97\xa5){2700,} \[cut: 900\d bytes\]\n?){3}$/, 'SQL_ASCII: texts are cut between characters of UTF-8');
+}
 # What was protected in one encoding is revealed and erased in another one.
 $ENV{PGCLIENTENCODING} = 'UTF8';
 $node->command_ok([ 'pg_dump', '-f', "$dump.latin1", 'latin1' ], 'a dump of LATIN1');
