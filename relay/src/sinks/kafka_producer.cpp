@@ -358,13 +358,17 @@ KafkaProducer::take_error(rd_kafka_event_t *event)
 	trouble_at = Clock::now();
 }
 
-// librdkafka withdraws what waits by itself, and tells us the results of what is on its way.
+// librdkafka withdraws what waits by itself, and tells us the results of what is on its way. But it takes a message
+// from another thread while it does so, which would wait until its timeout.
 void
 KafkaProducer::end_after_fatal()
 {
 	set_reason(fatal(kafka.get()));
-	std::lock_guard lock(producing);
-	my_ended = true;
+	{
+		std::lock_guard lock(producing);
+		my_ended = true;
+	}
+	rd_kafka_purge(kafka.get(), RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_NON_BLOCKING);
 }
 
 KafkaError
