@@ -201,7 +201,7 @@ is_own_check(const Survey *survey, const OwnCheck &own, const char *name, Node *
 	return ::equal(stored_form(survey->rel, own.condition), condition);
 }
 
-// Its place in the shape, or -1. The one of its name is tried first: a condition of ours must be parsed.
+// Its place in the shape, or -1. The check of the same name is tried first, since each comparison parses a condition.
 int
 own_check(const Survey *survey, const char *name, Node *condition)
 {

@@ -42,7 +42,7 @@ $node->reload;
 my %wrong = (
 	password => [ '28P01', qr/password of dsn/, "$where dbname=postgres user=locked password=wrong" ],
 	silent => [ '28P01', qr/set password in dsn/, "$where dbname=postgres user=locked" ],
-	nobody => [ '28000', qr/user of dsn/, "$where dbname=postgres user=stranger" ],
+	stranger => [ '28000', qr/user of dsn/, "$where dbname=postgres user=stranger" ],
 	outside => [ '28000', qr/LOGIN/, "$where dbname=postgres user=outside" ],
 	nowhere => [ '3D000', qr/dbname of dsn/, "$where dbname=nowhere user=relay" ],
 	full => [ '53300', qr/CONNECTION LIMIT/, "$where dbname=postgres user=single" ],

@@ -398,7 +398,7 @@ TEST(Config, File)
 	}
 }
 
-// Nothing is claimed, and so counted as delivered, before somebody has said where it goes.
+// Until a user names a sink, the relay claims nothing, so it counts nothing as delivered.
 TEST(Config, SampleIsToBeEdited)
 {
 	const std::string sample = *contents_of("../../outbox-relay.toml");
