@@ -1,12 +1,14 @@
 // The sinks that need no broker: stdout and file write one JSON object a line, discard accepts at once.
 //
 // Guarantees: an accepted message is a whole line, written by write(2) and, with `fsync`, on the disk. A line that a
-// full disk or a kill cuts short stays alone on its line: the next write begins with a line feed. A file that was
-// moved away is opened again under its name. A reader that does not read (a full pipe) delays only this sink.
+// full disk or a kill cuts short stays alone on its line: the next write begins with a line feed. Relays may share a
+// file. A file that was moved away is opened again under its name. A reader that does not read (a full pipe) delays
+// only this sink.
 //
-// Shape: one thread writes whatever waits by one write(2) and one fsync, and answers. Files that are not regular are
-// written in pieces that a pipe takes without blocking, since the blocking mode of stdout belongs to its other users
-// too.
+// Shape: one thread writes whatever waits by one write(2) and one fsync, and answers. A write holds the lock of the
+// file, flock(2): a process that looked at the end of the file during the write of another would see a line cut short.
+// Files that are not regular are written in pieces that a pipe takes without blocking, since the blocking mode of
+// stdout belongs to its other users too.
 #include "sinks/kinds.h"
 
 #include <nlohmann/json.hpp>
@@ -22,6 +24,7 @@
 #include <mutex>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <thread>
@@ -61,8 +64,8 @@ constexpr std::array file_code_table{
 Answer
 failure(int error)
 {
-	if (error == ETIMEDOUT) // a full pipe
-		return {.code = "TIMEOUT", .text = "no process reads"};
+	if (error == ETIMEDOUT) // a full pipe, or a file that another process keeps locked
+		return {.code = "TIMEOUT", .text = "no process reads, or another process keeps the file locked"};
 	const char *name = strerrorname_np(error);
 	return {.code = std::string("FILE_") + (name != nullptr ? name : std::to_string(error).c_str()),
 			.response_code = std::to_string(error),
@@ -137,6 +140,19 @@ struct Descriptor {
 	}
 };
 
+// The lock of a file, if it is held, until the end of the scope.
+struct Locked {
+	int fd = -1;
+	Locked() = default;
+	Locked(const Locked &) = delete;
+	Locked &operator=(const Locked &) = delete;
+	~Locked()
+	{
+		if (fd >= 0)
+			::flock(fd, LOCK_UN);
+	}
+};
+
 // A line feed also if it cannot be read.
 char
 last_byte(const std::string &path, off_t size)
@@ -165,14 +181,16 @@ public:
 
 private:
 	bool moved() const;
+	int lock(Locked &locked, Clock::time_point deadline) const;
 	int wait(Clock::time_point deadline) const;
+	bool torn() const;
 	int put(std::string_view text, size_t &done, Clock::time_point deadline);
 
 	Text path; // nothing: stdout
 	int stop;
 	Descriptor own;
 	int fd = -1;
-	bool regular = false, torn = false;
+	bool regular = false;
 };
 
 bool
@@ -201,8 +219,38 @@ Output::open()
 		return errno;
 	fd = opened;
 	regular = S_ISREG(status.st_mode);
-	torn = path && regular && status.st_size > 0 && last_byte(*path, status.st_size) != '\n';
 	return 0;
+}
+
+// Only a file of our own has others that write lines into it. A file system without locks does without.
+int
+Output::lock(Locked &locked, Clock::time_point deadline) const
+{
+	while (path && regular)
+	{
+		if (::flock(fd, LOCK_EX | LOCK_NB) == 0)
+		{
+			locked.fd = fd;
+			return 0;
+		}
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return 0;
+		pollfd end{stop, POLLIN, 0}; // no call waits for a lock and for something else
+		if (::poll(&end, 1, 5) > 0)
+			return ECANCELED;
+		if (Clock::now() >= deadline)
+			return ETIMEDOUT;
+	}
+	return 0;
+}
+
+// Whether the last line was cut short.
+bool
+Output::torn() const
+{
+	struct stat status;
+	return path && regular && ::fstat(fd, &status) == 0 && status.st_size > 0 &&
+		   last_byte(*path, status.st_size) != '\n';
 }
 
 int
@@ -221,14 +269,12 @@ Output::wait(Clock::time_point deadline) const
 int
 Output::write(std::string_view lines, size_t &done, Clock::time_point deadline)
 {
+	Locked locked;
 	size_t ended = 0;
-	int error = torn ? put("\n", ended, deadline) : 0;
-	if (error == 0)
-	{
-		error = put(lines, done, deadline);
-		torn = done > 0 && lines[done - 1] != '\n';
-	}
-	return error;
+	int error = lock(locked, deadline);
+	if (error == 0 && torn())
+		error = put("\n", ended, deadline);
+	return error == 0 ? put(lines, done, deadline) : error;
 }
 
 int

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -94,6 +95,44 @@ TEST_F(File, ATornLineStaysAlone)
 	EXPECT_EQ(written[0], "{\"event_id\": \"to");
 	EXPECT_EQ(nlohmann::json::parse(written[1])["topic"], "a");
 	EXPECT_EQ(nlohmann::json::parse(written[2])["topic"], "b");
+}
+
+TEST_F(File, ALineThatAnotherCutsShortStaysAlone)
+{
+	SinkBench bench(file_kind, toml());
+	EXPECT_TRUE(bench.send("a").accepted);
+	std::ofstream(path(), std::ios::app) << "{\"event_id\": \"to";
+	EXPECT_TRUE(bench.send("b").accepted);
+	auto written = lines();
+	ASSERT_EQ(written.size(), 3U);
+	EXPECT_EQ(nlohmann::json::parse(written[2])["topic"], "b");
+}
+
+TEST_F(File, WhileAnotherWritesNothingIsWritten)
+{
+	int another = ::open(path().c_str(), O_WRONLY | O_CREAT, 0640);
+	ASSERT_EQ(::flock(another, LOCK_EX), 0);
+	std::ofstream(path(), std::ios::app) << "{\"topic\":";
+	SinkBench bench(file_kind, toml(), 50ms);
+	EXPECT_EQ(bench.send("a").code, "TIMEOUT");
+	std::ofstream(path(), std::ios::app) << " \"x\"}\n";
+	::close(another);
+	EXPECT_TRUE(bench.send("b").accepted);
+	auto written = lines();
+	ASSERT_EQ(written.size(), 2U);
+	EXPECT_EQ(nlohmann::json::parse(written[0])["topic"], "x");
+	EXPECT_EQ(nlohmann::json::parse(written[1])["topic"], "b");
+}
+
+TEST_F(File, TheEndWaitsForNoLock)
+{
+	int another = ::open(path().c_str(), O_WRONLY | O_CREAT, 0640);
+	ASSERT_EQ(::flock(another, LOCK_EX), 0);
+	SinkBench bench(file_kind, toml());
+	uint64_t ticket = bench.deliver("a");
+	bench.stop();
+	EXPECT_FALSE(bench.answered(ticket));
+	::close(another);
 }
 
 TEST_F(File, WhatCannotBeWrittenIsTheSinksFault)
