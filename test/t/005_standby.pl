@@ -12,7 +12,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $primary = new_node('primary', streaming => 1);
+my $primary = new_node('primary', streaming => 1, conf => 'autovacuum = off');
 
 $primary->safe_psql('postgres', q{
 	SELECT outbox.create_queue('numbered', ordering => 'numbered');

@@ -120,7 +120,7 @@ unlike(slurp_file($node->logfile), qr/\Q$secret\E/, 'the log does not have the k
 
 # What a superuser signs with another key, or not at all: a pattern for each seal that is changed, or all that is found.
 configure($node, 'outbox.seal_interval' => undef);
-$node->safe_psql('postgres', 'SELECT outbox.seal() FROM generate_series(1, 3)');
+seal_all($node, 'postgres') foreach 1 .. 3;
 my ($first, $last) = split /\|/, $node->safe_psql('postgres', 'SELECT min(seal_no), max(seal_no) FROM outbox.seals WHERE signature IS NOT NULL');
 my $unsigned_tail = qr/^$last: from seal \d+ on no signature stands for the seals, though outbox.seal_key_file is set$/m;
 foreach (
@@ -144,17 +144,17 @@ my $former = slurp_file($node->basedir . '/public.pem');
 system_or_bail('openssl', 'genpkey', '-algorithm', 'ed25519', '-out', "$key.new");
 chmod 0600, "$key.new" or die;
 configure($node, 'outbox.seal_key_file' => "$key.new");
-$node->safe_psql('postgres', 'SELECT outbox.seal() FROM generate_series(1, 2)');
+seal_all($node, 'postgres') foreach 1 .. 2;
 like(problems($node), qr/^$last: it is signed by the key [0-9a-f]{16}, which the file of outbox.seal_key_file does not have$/m, 'the former key is not known');
 unlike(problems($node), qr/no signature stands/, '... and the last seals are signed');
 append_to_file("$key.new", $former);
 is(good($node), 'good', '... until its public half is in the file');
 configure($node, 'outbox.seal_key_file' => undef);
-$node->safe_psql('postgres', 'SELECT outbox.seal() FROM generate_series(1, 2)');
+seal_all($node, 'postgres') foreach 1 .. 2;
 configure($node, 'outbox.seal_key_file' => "$key.new");
 like(problems($node), qr/\A\d+: from seal \d+ on no signature stands for the seals, though outbox.seal_key_file is set\z/, 'seals without a signature at the end are told of');
 is($node->safe_psql('postgres', "SELECT count(*) FROM outbox.verify_seals(1, $last) WHERE NOT ok"), '0', '... not in a range before it');
-$node->safe_psql('postgres', 'SELECT outbox.seal() FROM generate_series(1, 2)');
+seal_all($node, 'postgres') foreach 1 .. 2;
 is(good($node), 'good', '... and covered by the next signature');
 configure($node, 'outbox.seal_interval' => '1 s');
 
@@ -215,7 +215,7 @@ $restored->safe_psql('postgres', 'CREATE DATABASE copy TEMPLATE template0');
 $restored->command_ok([ 'psql', '--no-psqlrc', '--quiet', '--set' => 'ON_ERROR_STOP=1', '--file' => $dump, '--dbname' => $restored->connstr('copy') ], 'restore');
 is(good($restored, 'copy'), 'good', 'what was restored is verified');
 $restored->safe_psql('copy', q{SELECT outbox.enqueue('after the restore', '1')});
-$restored->safe_psql('copy', q{SELECT outbox.seal()}) for 1 .. 2;
+seal_all($restored, 'copy');
 is(good($restored, 'copy'), 'good', '... and sealed on');
 is($restored->safe_psql('copy', q{SELECT count(*) FROM outbox.messages JOIN outbox.seals ON created_at >= from_at AND created_at < to_at WHERE event_type = 'after the restore'}), '1', '... with what came since');
 $restored->stop;
@@ -254,7 +254,7 @@ $standby->stop;
 
 # ---------------------------------------------------------------- without preloading
 
-my $plain = new_node('plain');
+my $plain = new_node('plain', conf => 'autovacuum = off');
 my $other = session($plain);
 $plain->safe_psql('postgres', q{SELECT outbox.enqueue('a', '1'); SELECT outbox.seal()});
 $other->query_safe(q{BEGIN; SELECT outbox.enqueue('open', '1')});
@@ -272,7 +272,7 @@ $plain->stop;
 SKIP:
 {
 	skip 'no libfaketime', 3 unless faketime();
-	my $clock = new_node('clock');
+	my $clock = new_node('clock', conf => 'autovacuum = off');
 
 	$clock->stop('fast');
 	start_with_false_clock($clock);

@@ -17,7 +17,7 @@ my $root = "$FindBin::RealBin/../..";
 system_or_bail('make', '-s', '-C', "$root/verify");
 my @verifiers = (["$root/verify/outbox-verify"], [ $ENV{PYTHON} // '/usr/bin/python3', "$root/examples/verify.py" ]);
 
-my $node = new_node('main', preload => 1, conf => "outbox.worker = off");
+my $node = new_node('main', preload => 1, conf => "outbox.worker = off\nautovacuum = off");
 my $folder = $node->basedir;
 my $key = "$folder/key.pem";
 my ($out, $err);

@@ -162,16 +162,6 @@ $page{'table-grows'} = sub {
 
 # ---------------------------------------------------------------- an auditor asks
 
-# Until all that was recorded so far is sealed.
-sub seal_all
-{
-	my ($before) = @_;
-	my $now = sql('SELECT clock_timestamp()');
-
-	$main->poll_query_until('bank', "SELECT count(*) >= 0 AND coalesce((SELECT max(to_at) FROM outbox.seals) > '$now', false) FROM outbox.seal()") or die;
-	return;
-}
-
 $page{'auditor'} = sub {
 	make_bank($main, q{
 		SELECT outbox.create_queue('mail');
@@ -181,7 +171,7 @@ $page{'auditor'} = sub {
 		SELECT outbox.reschedule(outbox_id, now()) FROM outbox.pending;
 		RESET SESSION AUTHORIZATION;
 		SELECT r.recorded FROM outbox.claim('worker 1', 1, queues => '{mail}') c, outbox.complete(c.outbox_id, c.lease_token, 'worker 1', 'DISPATCHED', 'receipt 4711') r});
-	seal_all();
+	seal_all($main, 'bank');
 	run($main, 'auditor');
 };
 
@@ -203,7 +193,7 @@ $page{'restore'} = sub {
 		SELECT outbox.create_queue('mail'), outbox.create_queue('persons', protect => '{"subject": "$.id", "fields": ["$.email"]}');
 		SELECT outbox.enqueue(e, '{}', 'mail') FROM unnest('{order.placed,newsletter}'::text[]) e;
 		SELECT outbox.enqueue('person', '{"id": 17, "email": "ann@example.com"}', 'persons')});
-	seal_all();
+	seal_all($main, 'bank');
 	run($main, 'restore', before => {
 		# Erased after the backup.
 		'Do' => sub {

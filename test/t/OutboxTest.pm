@@ -15,7 +15,8 @@ our @EXPORT = qw(@undone new_node seed session start_query wait_until_blocked
 	without_checksums configure worker_says wait_for_worker listener hear heard
 	wait_for_no_worker wait_for_rounds serves log_size log_lines logged
 	faketime start_with_false_clock set_clock
-	make_stop_points arm act_at stands_at release make_load load_is_told claim_at_once);
+	make_stop_points arm act_at stands_at release make_load load_is_told claim_at_once
+	seal_all);
 
 # What a transaction that undid some of its enqueues tells, with a background worker and
 # without: the queues, a name, the script, its errors.
@@ -701,6 +702,17 @@ sub claim_at_once
 	like($out, qr/^number of transactions actually processed: [1-9]/m, '... of those that were not rolled back');
 	$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM outbox.pending WHERE queue = 'l' AND lease_expires_at < clock_timestamp()});
 	$node->safe_psql('postgres', q{SELECT outbox.break_lease(outbox_id, 'end') FROM outbox.pending WHERE claimed_by IS NOT NULL});
+	return;
+}
+
+# Seals until what is recorded now is sealed: a transaction that runs, such as a background worker's, delays it.
+sub seal_all
+{
+	my ($node, $database) = @_;
+	my $now = $node->safe_psql($database, 'SELECT clock_timestamp()');
+
+	$node->poll_query_until($database, qq{
+		SELECT count(*) >= 0 AND coalesce((SELECT max(to_at) FROM outbox.seals) > '$now', false) FROM outbox.seal()}) or die;
 	return;
 }
 
