@@ -143,14 +143,12 @@ Outlet::away(Endpoint &endpoint, Clock::time_point handed, Clock::time_point now
 			 {"code", state.errors.empty() ? "" : state.errors.front().code},
 			 {"error", state.errors.empty() ? "" : state.errors.front().text}});
 	}
-	give_back(endpoint);
+	give_back(endpoint, delay_of(endpoint));
 }
 
 void
-Outlet::give_back(Endpoint &endpoint)
+Outlet::give_back(Endpoint &endpoint, std::chrono::milliseconds delay)
 {
-	auto delay = delay_of(endpoint);
-
 	for (const Waiting &one : endpoint.waiting)
 		untried(one, delay);
 	waiting -= endpoint.waiting.size();
@@ -202,7 +200,7 @@ void
 Outlet::return_all()
 {
 	for (auto &[name, endpoint] : endpoints)
-		give_back(endpoint);
+		give_back(endpoint, delay_of(endpoint));
 	for (auto &[ticket, one] : open)
 	{
 		Result result{.number = one.number,

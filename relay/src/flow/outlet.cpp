@@ -30,7 +30,6 @@ Outlet::~Outlet()
 {
 	end();
 	thread.join();
-	observers.board.remove_sink(settings.name);
 }
 
 bool
@@ -63,6 +62,14 @@ void
 Outlet::withdraw_all(const std::shared_ptr<Results> &results)
 {
 	mailbox->post(Withdraw{results, {}});
+}
+
+void
+Outlet::retire(bool replaced)
+{
+	if (replaced)
+		hidden = true;
+	mailbox->post(Retire{});
 }
 
 void
@@ -146,6 +153,8 @@ Outlet::on(Parcel parcel)
 	Delivery &delivery = *parcel.delivery;
 	Answer refused;
 
+	if (retired)
+		return tell(parcel.results, {.number = parcel.number});
 	if (auto refusal = map(*parcel.route, binding, delivery))
 		refused = {.code = std::move(refusal->code), .text = std::move(refusal->text)};
 	else if (auto problem = sink->objection(delivery))
@@ -232,6 +241,14 @@ Outlet::on(Withdraw withdraw)
 		if (endpoint.waiting.empty())
 			std::erase(turns, &endpoint);
 	}
+}
+
+void
+Outlet::on(Retire)
+{
+	retired = true;
+	for (auto &[name, endpoint] : endpoints)
+		give_back(endpoint, 0ms);
 }
 
 void
@@ -383,6 +400,10 @@ Outlet::show(Clock::time_point now)
 {
 	if (now - shown < tick)
 		return;
+	shown = now;
+	forget_endpoints();
+	if (hidden)
+		return;
 	state.in_hand = open.size();
 	state.waiting = waiting;
 	state.endpoints.clear();
@@ -399,8 +420,6 @@ Outlet::show(Clock::time_point now)
 	counted = now;
 	observers.metrics.sink_up(settings.name, state.up());
 	observers.board.put(settings.name, state);
-	shown = now;
-	forget_endpoints();
 }
 
 // Endpoints come from messages, so there may be any number of them. Of those that are away and have nothing to do the

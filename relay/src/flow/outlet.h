@@ -54,6 +54,10 @@ public:
 	void withdraw(const std::shared_ptr<Results> &results, uint64_t number);
 	void withdraw_all(const std::shared_ptr<Results> &results);
 
+	// It is no longer wanted: what has not been handed over comes back untried, also what is submitted later. If it was
+	// replaced by another one of its name, nothing is seen of it any more.
+	void retire(bool replaced);
+
 	// How many more it can use: 0 while it is away or nearly full, 1 when it asks for one to try with.
 	[[nodiscard]] size_t room() const { return my_room.load(std::memory_order_relaxed); }
 	// Is told when room() comes back from 0.
@@ -104,8 +108,9 @@ private:
 	struct Fixed {
 		bool fixed;
 	};
+	struct Retire {};
 	struct Stop {};
-	using Event = std::variant<Parcel, Answered, Blocked, Probed, Withdraw, Watch, Fixed, Stop>;
+	using Event = std::variant<Parcel, Answered, Blocked, Probed, Withdraw, Watch, Fixed, Retire, Stop>;
 
 	void run();
 	void on(Parcel parcel);
@@ -115,6 +120,7 @@ private:
 	void on(Withdraw withdraw);
 	void on(Watch watch);
 	void on(Fixed change) { fixed = change.fixed; }
+	void on(Retire);
 	void on(Stop) { stopping = true; }
 
 	Endpoint &endpoint_of(const Delivery &delivery);
@@ -123,7 +129,7 @@ private:
 	void time_out(Clock::time_point now);
 	void finish(Open open, Answer answer);
 	void away(Endpoint &endpoint, Clock::time_point handed, Clock::time_point now);
-	void give_back(Endpoint &endpoint);
+	void give_back(Endpoint &endpoint, std::chrono::milliseconds delay);
 	void probe(Clock::time_point now);
 	void tell(const std::shared_ptr<Results> &results, Result result);
 	void untried(const Waiting &waiting, std::chrono::milliseconds delay);
@@ -152,12 +158,12 @@ private:
 	Unflushed<Results> told; // in this turn of the loop
 	uint64_t last_ticket = 0;
 	size_t waiting = 0;
-	bool is_blocked = false, stopping = false;
+	bool is_blocked = false, stopping = false, retired = false;
 	Clock::time_point shown{}, counted{};
 	SinkState state;
 	std::atomic<size_t> my_room{0};
 	bool asked_to_end = false; // the owner's
-	std::atomic<bool> has_ended{false};
+	std::atomic<bool> has_ended{false}, hidden{false};
 
 	std::unique_ptr<Sink> sink;
 	std::thread thread;

@@ -105,8 +105,11 @@ Relay::apply(Config wanted)
 		for (const auto &[name, outlet] : before->outlets)
 		{
 			auto now = made->outlets.find(name);
-			if (now == made->outlets.end() || now->second != outlet)
-				old_outlets.push_back(outlet);
+			if (now != made->outlets.end() && now->second == outlet)
+				continue;
+			// Sources have the new routes by now.
+			outlet->retire(now != made->outlets.end());
+			old_outlets.push_back(outlet);
 		}
 	}
 	routing = std::move(made);
@@ -134,7 +137,11 @@ Relay::renew_sources(const Config &wanted, const std::shared_ptr<const Routing> 
 				std::make_unique<Source>(settings, wanted.worker_id, made, Observers{metrics, board, *tracer}));
 	}
 	for (auto &source : before)
+	{
+		if (has_source(source->settings().name))
+			source->hide();
 		source->stop(config.grace);
+	}
 	old_sources.splice(old_sources.end(), before);
 }
 
@@ -179,14 +186,20 @@ Relay::retire()
 		const bool ended = source->ended();
 
 		if (ended && !has_source(source->settings().name))
+		{
 			metrics.forget_source(source->settings().name);
+			board.remove_source(source->settings().name);
+		}
 		return ended;
 	});
 	std::erase_if(old_outlets, [this](const auto &outlet) {
 		const bool ended = outlet.use_count() == 1 && outlet->end();
 
 		if (ended && !(routing && routing->outlets.contains(outlet->name())))
+		{
 			metrics.forget_sink(outlet->name());
+			board.remove_sink(outlet->name());
+		}
 		return ended;
 	});
 }

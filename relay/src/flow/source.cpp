@@ -32,7 +32,6 @@ Source::~Source()
 {
 	stop(0ms);
 	thread.join();
-	observers.board.remove_source(my_settings.name);
 }
 
 void
@@ -45,6 +44,13 @@ void
 Source::stop(std::chrono::milliseconds grace)
 {
 	inbox->box.post(StopBy{Clock::now() + grace});
+}
+
+// The log still says what becomes of what it had begun.
+void
+Source::hide()
+{
+	hidden = true;
 }
 
 void
@@ -112,8 +118,9 @@ Source::run()
 		work->flush();
 		listener->flush();
 	}
-	observers.metrics.in_flight(my_settings.name, 0);
-	observers.metrics.database(my_settings.name, {});
+	in_flight.clear();
+	is_listening = false;
+	show_metrics();
 	has_ended = true;
 }
 
@@ -218,7 +225,7 @@ Source::listen()
 		is_listening = true;
 		if (state.problem != refusal)
 			state.problem.clear();
-		observers.metrics.source_up(my_settings.name, true);
+		show_metrics();
 	});
 }
 
@@ -255,8 +262,7 @@ Source::lost_connection(Clock::time_point now)
 	}
 	pause = std::min<std::chrono::milliseconds>(pause == 0ms ? 100ms : pause * 2, 5000ms);
 	connect_at = now + pause;
-	observers.metrics.source_up(my_settings.name, false);
-	observers.metrics.database(my_settings.name, {});
+	show_metrics();
 }
 
 // Logs that the server answered a statement with an error.
@@ -355,7 +361,8 @@ Source::read_metrics()
 	metrics_at = Clock::now();
 	listener->send("SELECT outbox.prometheus()", {}, [this](Rows rows) {
 		metrics_sent = false;
-		observers.metrics.database(my_settings.name, rows.ok() ? rows.text(0, 0) : "");
+		if (!hidden)
+			observers.metrics.database(my_settings.name, rows.ok() ? rows.text(0, 0) : "");
 	});
 }
 
@@ -418,13 +425,26 @@ Source::done(Clock::time_point now) const
 }
 
 void
+Source::show_metrics()
+{
+	if (hidden)
+		return;
+	observers.metrics.source_up(my_settings.name, is_listening);
+	observers.metrics.in_flight(my_settings.name, in_flight.size());
+	if (!is_listening)
+		observers.metrics.database(my_settings.name, {});
+}
+
+void
 Source::show(Clock::time_point now)
 {
+	if (hidden)
+		return;
 	state.connected = working();
 	state.listening = is_listening;
 	state.in_flight = in_flight.size();
 	state.unrecorded = working() ? 0 : reports.size();
-	observers.metrics.in_flight(my_settings.name, in_flight.size());
+	show_metrics();
 	observers.board.put(my_settings.name, state);
 	if (!working() || !is_listening)
 		return;

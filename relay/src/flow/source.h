@@ -35,6 +35,8 @@ public:
 	// Claims no more, gives back what was not handed over, and ends when the rest is recorded, at the latest after
 	// `grace`.
 	void stop(std::chrono::milliseconds grace);
+	// It was replaced by another one of its name: nothing is seen of it any more.
+	void hide();
 	[[nodiscard]] bool ended() const { return has_ended; }
 
 private:
@@ -121,6 +123,7 @@ private:
 	void give_up();
 	[[nodiscard]] bool done(Clock::time_point now) const;
 	void show(Clock::time_point now);
+	void show_metrics();
 	[[nodiscard]] bool working() const { return work && !work->broken() && is_connected; }
 
 	const SourceSettings my_settings;
@@ -165,7 +168,7 @@ private:
 
 	std::optional<Clock::time_point> stop_at;
 	bool given_up = false;
-	std::atomic<bool> has_ended{false};
+	std::atomic<bool> has_ended{false}, hidden{false};
 	std::thread thread;
 };
 

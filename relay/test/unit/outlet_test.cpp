@@ -242,6 +242,26 @@ TEST_F(OutletTest, GivesBackWhatWaitsForASinkThatIsAway)
 	EXPECT_TRUE(script->handed.none());
 }
 
+TEST_F(OutletTest, GivesBackWhatWaitsOnceItIsRetired)
+{
+	start(1);
+	submit(1);
+	auto first = script->handed.next();
+	submit(2);
+	outlet->retire(false);
+	Result result = collected->results.next();
+	EXPECT_EQ(result.number, 2u);
+	EXPECT_EQ(result.verdict, Verdict::untried);
+	EXPECT_EQ(result.delay, 0ms);
+	submit(3);
+	result = collected->results.next();
+	EXPECT_EQ(result.number, 3u);
+	EXPECT_EQ(result.verdict, Verdict::untried);
+	answer(first);
+	EXPECT_EQ(collected->results.next().verdict, Verdict::accepted);
+	EXPECT_TRUE(script->handed.none());
+}
+
 TEST_F(OutletTest, TriesOneMessageAfterAProbeThatReachedTheSink)
 {
 	start();
