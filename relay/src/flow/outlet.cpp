@@ -368,8 +368,10 @@ Outlet::trace(Delivery &delivery, Open &open) const
 void
 Outlet::update_room()
 {
-	// As many may wait as are in its hands: then it never waits for the database. Few more are not worth a claim.
-	const size_t capacity = 2 * settings.max_in_flight, taken = std::min(capacity, waiting + open.size());
+	// As many may wait as are in its hands: then it never waits for the database. Few more are not worth a claim, and
+	// one asks for a message to try with.
+	const size_t capacity = 2 * settings.max_in_flight, worth = std::max<size_t>(capacity / 4, 2),
+				 taken = std::min(capacity, waiting + open.size());
 	size_t before = room(), now = 0;
 	bool closed = endpoints.empty(), half_open = false;
 
@@ -380,7 +382,7 @@ Outlet::update_room()
 		half_open = half_open || (endpoint.breaker.state() == Breaker::State::half_open &&
 								  endpoint.in_hand + endpoint.waiting.size() == 0);
 	}
-	if (closed && capacity - taken >= capacity / 4)
+	if (closed && capacity - taken >= worth)
 		now = capacity - taken;
 	else if (!closed && half_open)
 		now = 1;

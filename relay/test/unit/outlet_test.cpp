@@ -242,6 +242,31 @@ TEST_F(OutletTest, GivesBackWhatWaitsForASinkThatIsAway)
 	EXPECT_TRUE(script->handed.none());
 }
 
+// One means: a message to try with.
+TEST_F(OutletTest, NeverHasRoomForOneWhileTheSinkIsThere)
+{
+	for (size_t max_in_flight = 1; max_in_flight <= 5; max_in_flight++)
+	{
+		start(max_in_flight);
+		for (uint64_t number = 1; number <= 2 * max_in_flight; number++)
+		{
+			submit(number);
+			// Refused in a turn of the loop after that of the first.
+			for (uint64_t other : {100, 101})
+			{
+				submit(other, "illegal");
+				EXPECT_EQ(collected->results.next().number, other);
+			}
+			EXPECT_NE(outlet->room(), 1u) << number << " of " << max_in_flight;
+		}
+		outlet.reset();
+		while (!collected->results.none())
+			collected->results.next();
+		while (!script->handed.none())
+			script->handed.next();
+	}
+}
+
 TEST_F(OutletTest, GivesBackWhatWaitsOnceItIsRetired)
 {
 	start(1);
