@@ -23,6 +23,8 @@ constexpr std::array codes = {
 	Code{
 		"UPCAST_FAILED", Fault::moment,
 		"inbox.upcast could not lift the payload to the version that the route wants; its upcaster may come, or be mended"},
+	Code{"UNREADABLE", Fault::moment,
+		 "the database cannot send the message: a text in it has no form in UTF-8, or it is too large for a row"},
 	Code{"PAYLOAD_NOT_EXPRESSIBLE", Fault::message, "the sink or the mapping has no form for a payload of this kind"},
 };
 

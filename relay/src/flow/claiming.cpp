@@ -52,6 +52,9 @@ Source::plan(Clock::time_point now)
 	ClaimPlan plan;
 	size_t taken = in_flight.size() + asked, least_room = unlimited;
 
+	// One at a time, so that it is known which one fails.
+	if (most_readable == 1 && asked > 0)
+		return {};
 	if (stop_at || !appetite.hungry() || now < claim_after || taken >= my_settings.max_in_flight)
 		return {};
 
@@ -65,7 +68,8 @@ Source::plan(Clock::time_point now)
 			continue;
 		if (room == 1 || (!suspects.empty() && suspects.front() == all[i]))
 		{
-			plan.size = room == 1 ? 1 : my_settings.batch;
+			plan.size = room == 1 ? 1 : std::min(my_settings.batch, most_readable);
+			plan.unread = unread;
 			plan.queues = {all[i]};
 			plan.weights.clear();
 			return asked == 0 ? std::optional(plan) : std::nullopt;
@@ -84,6 +88,8 @@ Source::plan(Clock::time_point now)
 	// A small claim costs as much as a large one: while others are under way, wait until there is room for more.
 	if (plan.size < std::min(my_settings.batch, my_settings.max_in_flight) / 4 && plan.size < least_room && taken > 0)
 		return {};
+	plan.size = std::min(plan.size, most_readable);
+	plan.unread = unread;
 	return plan;
 }
 
@@ -96,13 +102,46 @@ Source::send_claim(ClaimPlan plan)
 
 	appetite.sent(plan);
 	asked += plan.size;
-	work->send(std::string("SELECT outbox_id, ") + claim_columns + " FROM outbox.claim($1, $2, $3, $4, '0', $5)",
+	work->send(std::string("SELECT outbox_id, ") + (plan.unread ? unread_columns : claim_columns) +
+				   " FROM outbox.claim($1, $2, $3, $4, '0', $5)",
 			   std::move(parameters), [this, plan, sent](Rows rows) {
 				   asked -= plan.size;
+				   if (!rows.ok() && is_about_a_message(rows.sqlstate()) && !plan.unread)
+					   return unreadable(plan, rows, plan.size == 1);
 				   if (!rows.ok())
 					   return claim_refused(plan, rows);
 				   take_claimed(plan, rows, 0, sent);
 			   });
+}
+
+// Fewer are claimed, until it is one. That one is claimed without its text, to end the attempt: most likely it is the
+// same message, and if not, it has lost an attempt and nothing else.
+void
+Source::unreadable(const ClaimPlan &plan, const Rows &rows, bool alone)
+{
+	appetite.answered(plan, plan.size);
+	most_readable = std::max<size_t>(plan.size / 2, 1);
+	if (!alone)
+		return;
+	unread = true;
+	why_unread = {.code = "UNREADABLE", .response_code = rows.sqlstate(), .text = rows.error()};
+}
+
+void
+Source::accept(Unread claimed, const std::string &queue)
+{
+	uint64_t number = ++last_number;
+	InFlight &one = in_flight[number];
+	auto now = Clock::now();
+
+	one.lease = claimed.lease;
+	one.lease_end = std::make_shared<LeaseEnd>(one.lease.until);
+	one.event_id = claimed.event_id;
+	one.queue = queue;
+	one.attempt = claimed.attempt;
+	one.phase = Phase::open;
+	open++;
+	on(Result{.number = number, .verdict = Verdict::try_again, .answer = why_unread, .handed = now, .answered = now});
 }
 
 void
@@ -118,7 +157,12 @@ Source::take_claimed(const ClaimPlan &plan, const Rows &rows, int first_row, Clo
 	claimed_again(plan);
 	observers.metrics.claimed(my_settings.name, count);
 	for (int row = first_row; row < rows.count(); row++)
-		accept(decode(rows, row, first_column, sent));
+	{
+		if (plan.unread)
+			accept(decode_unread(rows, row, sent), plan.queues.size() == 1 ? plan.queues.front() : "");
+		else
+			accept(decode(rows, row, first_column, sent));
+	}
 }
 
 // The connection works, so that the first attempt after it is lost comes without a pause.
@@ -126,6 +170,8 @@ void
 Source::claimed_again(const ClaimPlan &plan)
 {
 	pause = 0ms;
+	unread = false;
+	most_readable = most_readable < my_settings.batch && !plan.unread ? most_readable * 2 : most_readable;
 	for (const auto &queue : plan.queues)
 		unknown_queues.erase(queue);
 	if (refusal.empty() || !unknown_queues.empty())
@@ -145,6 +191,7 @@ Source::claim_refused(const ClaimPlan &plan, const Rows &rows)
 	std::string code = rows.sqlstate();
 
 	appetite.answered(plan, plan.size);
+	unread = false;
 	if (code == "P7004" && plan.queues.size() > 1)
 	{
 		suspects.assign(plan.queues.begin(), plan.queues.end());

@@ -4,10 +4,29 @@
 
 namespace relay {
 
+namespace {
+
+// The token, the end of the lease and the clock stand side by side.
+Lease
+decode_lease(const Rows &rows, int row, int first, Clock::time_point sent)
+{
+	auto length = std::chrono::microseconds(rows.timestamptz(row, first + 1) - rows.timestamptz(row, first + 2));
+
+	return {.outbox_id = rows.uuid(row, 0),
+			.token = rows.uuid(row, first),
+			.until = sent + length,
+			.half = sent + length / 2};
+}
+
+} // namespace
+
 const char *const claim_columns =
 	"queue, event_id, event_type, aggregate_type, aggregate_id, partition_key, sequence_id, idempotency_key, routing_key, priority, "
 	"payload, headers, attempt_count, created_at, payload_bytes, content_type, lease_token, lease_expires_at, "
 	"pg_catalog.clock_timestamp()";
+
+const char *const unread_columns =
+	"event_id, attempt_count, lease_token, lease_expires_at, pg_catalog.clock_timestamp()";
 
 void
 Appetite::notified()
@@ -74,17 +93,24 @@ Claimed
 decode(const Rows &rows, int row, int first, Clock::time_point sent)
 {
 	Claimed claimed;
-	Lease &lease = claimed.lease;
-	auto length = std::chrono::microseconds(rows.timestamptz(row, first + 17) - rows.timestamptz(row, first + 18));
 
 	claimed.delivery = std::make_unique<Delivery>();
 	claimed.delivery->message = decode_message(rows, row, first);
 	claimed.event_id = rows.uuid(row, first + 1);
-	lease.outbox_id = rows.uuid(row, 0);
-	lease.token = rows.uuid(row, first + 16);
-	lease.until = sent + length;
-	lease.half = sent + length / 2;
+	claimed.lease = decode_lease(rows, row, first + 16, sent);
 	return claimed;
+}
+
+Unread
+decode_unread(const Rows &rows, int row, Clock::time_point sent)
+{
+	return {.event_id = rows.uuid(row, 1), .attempt = rows.int4(row, 2) + 1, .lease = decode_lease(rows, row, 3, sent)};
+}
+
+bool
+is_about_a_message(std::string_view sqlstate)
+{
+	return sqlstate == "22P05" || sqlstate == "22021" || sqlstate == "54000";
 }
 
 std::optional<std::string>

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace relay {
@@ -34,6 +35,7 @@ struct ClaimPlan {
 	std::vector<std::string> queues;
 	std::vector<int64_t> weights; // none, or one a queue
 	uint64_t notified = 0;        // how many notifications had come before
+	bool unread = false;          // without the text of the message
 };
 
 class Appetite {
@@ -55,6 +57,17 @@ extern const char *const claim_columns;
 // Of these the columns of the message, to content_type; outbox_id is the first of the row.
 Message decode_message(const Rows &rows, int row, int first_column);
 Claimed decode(const Rows &rows, int row, int first_column, Clock::time_point sent);
+// Without the text of the message.
+extern const char *const unread_columns;
+struct Unread {
+	Uuid event_id{};
+	int attempt = 0;
+	Lease lease;
+};
+Unread decode_unread(const Rows &rows, int row, Clock::time_point sent);
+
+// What is wrong with one message makes a whole claim fail: a text that has no form in UTF-8, or too much for a row.
+bool is_about_a_message(std::string_view sqlstate);
 
 // "{"events"}", or nothing for an empty one
 std::optional<std::string> array_or_null(const std::vector<int64_t> &numbers);

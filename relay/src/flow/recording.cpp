@@ -133,7 +133,10 @@ Source::report_refused(uint64_t report, const std::optional<ClaimPlan> &plan, co
 	// With a claim it is not known which of both was refused: the outcomes at once, without it.
 	if (plan)
 	{
-		claim_refused(*plan, rows);
+		if (is_about_a_message(rows.sqlstate()))
+			unreadable(*plan, rows, false);
+		else
+			claim_refused(*plan, rows);
 		reports.refused(report, false, {});
 		return;
 	}

@@ -88,7 +88,9 @@ private:
 	void tried_alone(const ClaimPlan &plan);
 	void claimed_again(const ClaimPlan &plan);
 	void claim_refused(const ClaimPlan &plan, const Rows &rows);
+	void unreadable(const ClaimPlan &plan, const Rows &rows, bool alone);
 	void accept(Claimed claimed);
+	void accept(Unread claimed, const std::string &queue);
 	void submit(InFlight &message);
 	void hand_over(InFlight &message);
 	void end_unsent(InFlight &message, Verdict verdict, Answer answer);
@@ -144,6 +146,9 @@ private:
 	std::map<std::string, Clock::time_point> unknown_queues; // and when to try again
 	std::deque<std::string> suspects;                        // queues of which one is not there
 	bool keys_are_free = false;                              // by what is reported next
+	size_t most_readable = SIZE_MAX;                         // in a claim, since one message made a larger one fail
+	bool unread = false;                                     // the next claim is without the text of the message
+	Answer why_unread;
 	Clock::time_point claim_after{};
 	std::string refusal; // why the last claim failed, as the status page shows it
 	struct Logged {
