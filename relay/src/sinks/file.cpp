@@ -1,9 +1,9 @@
 // The sinks that need no broker: stdout and file write one JSON object a line, discard accepts at once.
 //
 // Guarantees: an accepted message is a whole line, written by write(2) and, with `fsync`, on the disk. A line that a
-// full disk or a kill cuts short stays alone on its line: the next write begins with a line feed. Relays may share a
-// file. A file that was moved away is opened again under its name. A reader that does not read (a full pipe) delays
-// only this sink.
+// full disk, a reader that does not read or a kill cuts short stays alone on its line: the next write begins with a
+// line feed. Relays may share a file, and sinks of a relay standard output. A file that was moved away is opened again
+// under its name. A reader that does not read (a full pipe) delays only the sinks that write to it.
 //
 // Shape: one thread writes whatever waits by one write(2) and one fsync, and answers. A write holds the lock of the
 // file, flock(2): a process that looked at the end of the file during the write of another would see a line cut short.
@@ -140,9 +140,23 @@ struct Descriptor {
 	}
 };
 
-// The lock of a file, if it is held, until the end of the scope.
+// All sinks of the process write to it.
+struct StandardOutput {
+	std::timed_mutex mutex;
+	bool cut = false; // its last line was cut short
+};
+
+StandardOutput &
+standard_output()
+{
+	static StandardOutput the;
+	return the;
+}
+
+// The lock of a file or of standard output, if it is held, until the end of the scope.
 struct Locked {
 	int fd = -1;
+	std::unique_lock<std::timed_mutex> standard;
 	Locked() = default;
 	Locked(const Locked &) = delete;
 	Locked &operator=(const Locked &) = delete;
@@ -182,15 +196,17 @@ public:
 private:
 	bool moved() const;
 	int lock(Locked &locked, Clock::time_point deadline) const;
+	bool try_lock(Locked &locked) const;
+	bool &cut() { return path ? own_cut : standard_output().cut; }
 	int wait(Clock::time_point deadline) const;
-	bool torn() const;
+	bool torn();
 	int put(std::string_view text, size_t &done, Clock::time_point deadline);
 
 	Text path; // nothing: stdout
 	int stop;
 	Descriptor own;
 	int fd = -1;
-	bool regular = false;
+	bool regular = false, own_cut = false;
 };
 
 bool
@@ -222,21 +238,30 @@ Output::open()
 	return 0;
 }
 
-// Only a file of our own has others that write lines into it. A file system without locks does without.
+// A file system without locks does without.
+bool
+Output::try_lock(Locked &locked) const
+{
+	if (!path)
+	{
+		locked.standard = std::unique_lock(standard_output().mutex, std::chrono::milliseconds(5));
+		return locked.standard.owns_lock();
+	}
+	if (regular && ::flock(fd, LOCK_EX | LOCK_NB) == 0)
+		locked.fd = fd;
+	else if (regular && (errno == EWOULDBLOCK || errno == EINTR))
+		return false;
+	return true;
+}
+
+// No call waits for a lock and for something else.
 int
 Output::lock(Locked &locked, Clock::time_point deadline) const
 {
-	while (path && regular)
+	while (!try_lock(locked))
 	{
-		if (::flock(fd, LOCK_EX | LOCK_NB) == 0)
-		{
-			locked.fd = fd;
-			return 0;
-		}
-		if (errno != EWOULDBLOCK && errno != EINTR)
-			return 0;
-		pollfd end{stop, POLLIN, 0}; // no call waits for a lock and for something else
-		if (::poll(&end, 1, 5) > 0)
+		pollfd end{stop, POLLIN, 0};
+		if (::poll(&end, 1, path ? 5 : 0) > 0)
 			return ECANCELED;
 		if (Clock::now() >= deadline)
 			return ETIMEDOUT;
@@ -244,13 +269,14 @@ Output::lock(Locked &locked, Clock::time_point deadline) const
 	return 0;
 }
 
-// Whether the last line was cut short.
+// Whether the last line was cut short. A file tells, also of another process.
 bool
-Output::torn() const
+Output::torn()
 {
 	struct stat status;
-	return path && regular && ::fstat(fd, &status) == 0 && status.st_size > 0 &&
-		   last_byte(*path, status.st_size) != '\n';
+	if (!path || !regular)
+		return cut();
+	return ::fstat(fd, &status) == 0 && status.st_size > 0 && last_byte(*path, status.st_size) != '\n';
 }
 
 int
@@ -272,9 +298,15 @@ Output::write(std::string_view lines, size_t &done, Clock::time_point deadline)
 	Locked locked;
 	size_t ended = 0;
 	int error = lock(locked, deadline);
-	if (error == 0 && torn())
+	if (error != 0)
+		return error;
+	if (torn())
 		error = put("\n", ended, deadline);
-	return error == 0 ? put(lines, done, deadline) : error;
+	if (error == 0)
+		error = put(lines, done, deadline);
+	if (ended + done > 0)
+		cut() = done > 0 && lines[done - 1] != '\n';
+	return error;
 }
 
 int
