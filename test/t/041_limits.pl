@@ -51,29 +51,9 @@ $node->start;
 is($node->safe_psql('postgres', 'SELECT take(9), leased()'), '0|5', 'after a crash the leases are counted');
 is($node->safe_psql('postgres', 'SELECT finish(3)') . $node->safe_psql('postgres', 'SELECT take(9)'), '33', '... and make room as they end');
 
-# ---------------------------------------------------------------- prepared transactions
+# ---------------------------------------------------------------- prepared transactions, waiting
 
-$node->safe_psql('postgres', 'SELECT finish(2)');
-$node->safe_psql('postgres', q{BEGIN; SELECT take(2); PREPARE TRANSACTION 'claim'});
-is($node->safe_psql('postgres', 'SELECT take(9)'), '0', 'a prepared claim counts');
-$node->safe_psql('postgres', q{ROLLBACK PREPARED 'claim'});
-is($node->safe_psql('postgres', 'SELECT take(9)'), '2', '... until it is rolled back');
-$node->safe_psql('postgres', q{BEGIN; SELECT finish(2); PREPARE TRANSACTION 'finish'});
-is($node->safe_psql('postgres', 'SELECT take(9)'), '0', 'a prepared completion makes no room');
-$node->safe_psql('postgres', q{COMMIT PREPARED 'finish'});
-is($node->safe_psql('postgres', 'SELECT take(9)'), '2', '... until it is committed');
-
-# ---------------------------------------------------------------- waiting
-
-wait_for_worker($node);
-my $waits = session($node);
-my $from = log_size($node);
-$waits->query_safe('SET log_min_messages = debug1');
-start_query($waits, q{SELECT count(*) FROM outbox.claim('waits', 1, queues => '{l}', wait => '10 min')});
-$node->poll_query_until('postgres', "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $waits->{outbox_pid}");
-is($node->safe_psql('postgres', 'SELECT finish(1)'), '1', 'a lease ends');
-is(result_of($waits), '1', '... and a session that waits claims in its place');
-ok(log_lines($node, $from, qr/woken for work/), '... because it was woken');
+leases_make_room($node);
 
 # A queue that has nothing for a claim makes nobody look again, however little its limit allows.
 $node->safe_psql('postgres', q{
@@ -236,7 +216,7 @@ $node->safe_psql('postgres', q{
 	SELECT outbox.enqueue('d' || g, '1', 'day') FROM generate_series(1, 5) g});
 my $slow = session($node);
 my $day = session($node);
-$from = log_size($node);
+my $from = log_size($node);
 $slow->query_safe('SET log_min_messages = debug1');
 start_query($slow, q{SELECT count(*) FROM outbox.claim('waits', 3, queues => '{slow}', wait => '10 min')});
 start_query($day, q{CALL outbox.wait_for_work('10 min', '{day}')});
@@ -248,7 +228,7 @@ $node->safe_psql('postgres', q{SELECT outbox.alter_queue('day', rate_limit => 10
 is(result_of($day), '', '... but when the limit is raised');
 
 is($node->safe_psql('postgres', q{SELECT object, problem FROM outbox.check(deep => true) WHERE severity = 'error'}), '', 'check() finds nothing');
-$_->quit foreach $waits, $slow, $day;
+$_->quit foreach $slow, $day;
 $node->stop;
 
 # ---------------------------------------------------------------- without preloading

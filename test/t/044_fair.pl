@@ -38,7 +38,7 @@ $node->safe_psql('postgres', q{SELECT outbox.cancel(outbox_id, 'end') FROM outbo
 is($node->safe_psql('postgres', 'SELECT take(100) + take(100) + take(100)'), '10', 'nothing of the limits was lost');
 is($node->safe_psql('postgres', 'SELECT take(100)'), '0', '... nor was anything won');
 
-# ---------------------------------------------------------------- a session that dies, a crash, prepared transactions
+# ---------------------------------------------------------------- a session that dies, a crash, prepared transactions, waiting
 
 my $dies = session($node);
 is($node->safe_psql('postgres', 'SELECT finish(2)'), '2', 'two end');
@@ -50,27 +50,7 @@ is($node->safe_psql('postgres', 'SELECT take(9)'), '2', '... and others get once
 $node->stop('immediate');
 $node->start;
 is($node->safe_psql('postgres', 'SELECT take(9), most_leased()'), '0|2', 'after a crash they still count');
-$node->safe_psql('postgres', 'SELECT finish(2)');
-$node->safe_psql('postgres', q{BEGIN; SELECT take(2); PREPARE TRANSACTION 'claim'});
-is($node->safe_psql('postgres', 'SELECT take(9)'), '0', 'a prepared claim counts');
-$node->safe_psql('postgres', q{ROLLBACK PREPARED 'claim'});
-is($node->safe_psql('postgres', 'SELECT take(9)'), '2', '... until it is rolled back');
-$node->safe_psql('postgres', q{BEGIN; SELECT finish(2); PREPARE TRANSACTION 'finish'});
-is($node->safe_psql('postgres', 'SELECT take(9)'), '0', 'a prepared completion makes no room');
-$node->safe_psql('postgres', q{COMMIT PREPARED 'finish'});
-is($node->safe_psql('postgres', 'SELECT take(9)'), '2', '... until it is committed');
-
-# ---------------------------------------------------------------- waiting
-
-wait_for_worker($node);
-my $waits = session($node);
-my $from = log_size($node);
-$waits->query_safe('SET log_min_messages = debug1');
-start_query($waits, q{SELECT count(*) FROM outbox.claim('waits', 1, queues => '{l}', wait => '10 min')});
-$node->poll_query_until('postgres', "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $waits->{outbox_pid}");
-is($node->safe_psql('postgres', 'SELECT finish(1)'), '1', 'a lease ends');
-is(result_of($waits), '1', '... and a session that waits claims in its place');
-ok(log_lines($node, $from, qr/woken for work/), '... because it was woken');
+leases_make_room($node);
 
 # ---------------------------------------------------------------- a flood
 
@@ -147,7 +127,6 @@ $holds->query_safe('COMMIT');
 
 $node->safe_psql('postgres', 'ANALYZE');
 is($node->safe_psql('postgres', q{SELECT object, problem FROM outbox.check(deep => true) WHERE severity = 'error'}), '', 'check() finds nothing');
-$waits->quit;
 
 # A lost lease that the worker leaves alone, because attempts of it are missing, behind a hundred messages of its key.
 $node->safe_psql('postgres', q{

@@ -16,7 +16,7 @@ our @EXPORT = qw(@undone new_node seed session start_query wait_until_blocked
 	wait_for_no_worker wait_for_rounds serves log_size log_lines logged
 	faketime start_with_false_clock set_clock
 	make_stop_points arm act_at stands_at release make_load load_is_told claim_at_once
-	seal_all);
+	leases_make_room seal_all);
 
 # What a transaction that undid some of its enqueues tells, with a background worker and
 # without: the queues, a name, the script, its errors.
@@ -702,6 +702,34 @@ sub claim_at_once
 	like($out, qr/^number of transactions actually processed: [1-9]/m, '... of those that were not rolled back');
 	$node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM outbox.pending WHERE queue = 'l' AND lease_expires_at < clock_timestamp()});
 	$node->safe_psql('postgres', q{SELECT outbox.break_lease(outbox_id, 'end') FROM outbox.pending WHERE claimed_by IS NOT NULL});
+	return;
+}
+
+# Queue l is full, and leases end by finish(): what a prepared transaction did counts until it is over, and a session that
+# waits is woken. take() and finish() are the test's.
+sub leases_make_room
+{
+	my ($node) = @_;
+
+	$node->safe_psql('postgres', 'SELECT finish(2)');
+	$node->safe_psql('postgres', q{BEGIN; SELECT take(2); PREPARE TRANSACTION 'claim'});
+	is($node->safe_psql('postgres', 'SELECT take(9)'), '0', 'a prepared claim counts');
+	$node->safe_psql('postgres', q{ROLLBACK PREPARED 'claim'});
+	is($node->safe_psql('postgres', 'SELECT take(9)'), '2', '... until it is rolled back');
+	$node->safe_psql('postgres', q{BEGIN; SELECT finish(2); PREPARE TRANSACTION 'finish'});
+	is($node->safe_psql('postgres', 'SELECT take(9)'), '0', 'a prepared completion makes no room');
+	$node->safe_psql('postgres', q{COMMIT PREPARED 'finish'});
+	is($node->safe_psql('postgres', 'SELECT take(9)'), '2', '... until it is committed');
+	wait_for_worker($node);
+	my $waits = session($node);
+	my $from = log_size($node);
+	$waits->query_safe('SET log_min_messages = debug1');
+	start_query($waits, q{SELECT count(*) FROM outbox.claim('waits', 1, queues => '{l}', wait => '10 min')});
+	$node->poll_query_until('postgres', "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $waits->{outbox_pid}");
+	is($node->safe_psql('postgres', 'SELECT finish(1)'), '1', 'a lease ends');
+	is(result_of($waits), '1', '... and a session that waits claims in its place');
+	ok(log_lines($node, $from, qr/woken for work/), '... because it was woken');
+	$waits->quit;
 	return;
 }
 

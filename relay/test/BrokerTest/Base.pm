@@ -12,6 +12,7 @@ package BrokerTest::Base;
 use strict;
 use warnings;
 
+use Cwd ();
 use Exporter 'import';
 use File::Basename ();
 use File::Temp ();
@@ -22,7 +23,7 @@ use Time::HiRes ();
 
 our @EXPORT_OK = qw($here new_folder log_file free_port wait_for write_file slurp from_json to_json json_lines tool python_tool);
 
-our $here = File::Basename::dirname(File::Basename::dirname(Cwd_abs(__FILE__)));
+our $here = File::Basename::dirname(File::Basename::dirname(Cwd::abs_path(__FILE__)));
 my $json = JSON::PP->new->canonical->allow_nonref;
 my $folder;
 my $folders = 0;
@@ -33,12 +34,6 @@ my $port = 10240 + $$ * 61 % 20000;
 $ENV{PATH} .= ':/usr/sbin';
 
 our $guard = sub { };    # dies where waiting is in vain; set by BrokerTest::Process
-
-sub Cwd_abs
-{
-	require Cwd;
-	return Cwd::abs_path($_[0]);
-}
 
 # A new folder, gone with the process.
 sub new_folder

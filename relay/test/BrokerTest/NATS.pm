@@ -7,7 +7,7 @@
 #   jetstream        0: without it
 #   config           lines of the configuration that come after ours
 #
-#   port, url (nats:// or tls://, without a login), seed_url (with it)
+#   port, url (nats:// or tls://, without a login)
 #   stream(NAME, subjects => ['a.>'], ...)    creates a stream: fields of JetStream's API
 #   api(SUBJECT, REQUEST)        asks JetStream: $JS.API.SUBJECT; the answer, whatever that says
 #   publish(SUBJECT, BODY, headers => {})     to a stream: its acknowledgement
@@ -58,15 +58,6 @@ END
 
 sub port { my ($self) = @_; return $self->{port}; }
 sub url { my ($self) = @_; return ($self->{options}{tls} ? 'tls://localhost:' : 'nats://127.0.0.1:') . $self->{port}; }
-
-sub seed_url
-{
-	my ($self) = @_;
-	my $options = $self->{options};
-	my $login = $options->{user} ? "$options->{user}:$options->{password}\@" : $options->{token} ? "$options->{token}\@" : '';
-
-	return $self->url =~ s{://}{://$login}r;
-}
 
 # Requests, each a subject, a body and headers, on one connection: the answers.
 sub ask

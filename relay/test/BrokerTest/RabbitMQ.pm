@@ -15,7 +15,6 @@
 #   depth(QUEUE)                 messages that are ready
 #   alarm(1), alarm(0)           the alarm for the disk goes off, and ends
 #   ctl(ARGUMENT...)             rabbitmqctl's output
-#   close_connections            the server closes all connections
 #   start, stop, kill9, restart, pause ... as BrokerTest::Process says
 #
 # Guarantees: node name, ports, cookie, data and configuration are this test's; nothing listens but on
@@ -177,13 +176,6 @@ sub alarm
 
 	$self->ctl('set_disk_free_limit', $on ? '1000000GB' : '1MB');
 	return wait_for(sub { $self->ctl('eval', 'rabbit_alarm:get_alarms().') =~ $alarms }, 'the alarm to ' . ($on ? 'go off' : 'end'));
-}
-
-sub close_connections
-{
-	my ($self) = @_;
-
-	return $self->ctl('close_all_connections', 'closed by the test');
 }
 
 1;
