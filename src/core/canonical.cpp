@@ -141,78 +141,38 @@ Encoder::number(uint64_t value, int size) noexcept
 	append(bytes, static_cast<size_t>(size));
 }
 
-// The length of a column, or of an element of the array.
 void
-Encoder::value(int32_t length) noexcept
+Encoder::begin(int32_t length) noexcept
 {
-	if (elements_ > 0)
-		elements_--;
-	else
-		missing_--;
+	missing_--;
 	number(static_cast<uint32_t>(length), length_size);
 }
 
 void
 Encoder::null() noexcept
 {
-	value(-1);
-}
-
-void
-Encoder::begin_bytes(size_t size) noexcept
-{
-	value(static_cast<int32_t>(size));
+	begin(-1);
 }
 
 void
 Encoder::bytes(const void *data, size_t size) noexcept
 {
-	begin_bytes(size);
+	begin(static_cast<int32_t>(size));
 	append(data, size);
-}
-
-void
-Encoder::smallint(int16_t value) noexcept
-{
-	begin_bytes(sizeof(value));
-	number(static_cast<uint16_t>(value), sizeof(value));
-}
-
-void
-Encoder::integer(int32_t value) noexcept
-{
-	begin_bytes(sizeof(value));
-	number(static_cast<uint32_t>(value), sizeof(value));
 }
 
 void
 Encoder::bigint(int64_t value) noexcept
 {
-	begin_bytes(sizeof(value));
+	begin(sizeof(value));
 	number(static_cast<uint64_t>(value), sizeof(value));
-}
-
-void
-Encoder::begin_array(int32_t elements, size_t size) noexcept
-{
-	const int dimensions = elements > 0;
-	const size_t header = length_size + static_cast<size_t>(2 * dimensions) * length_size;
-
-	begin_bytes(header + static_cast<size_t>(elements) * length_size + size);
-	number(static_cast<uint32_t>(dimensions), length_size);
-	if (dimensions > 0)
-	{
-		number(static_cast<uint32_t>(elements), length_size);
-		number(1, length_size);
-	}
-	elements_ = elements;
 }
 
 bool
 Encoder::finish() noexcept
 {
 	flush();
-	return missing_ == 0 && elements_ == 0;
+	return missing_ == 0;
 }
 
 bool

@@ -63,29 +63,21 @@ public:
 	Encoder &operator=(const Encoder &) = delete;
 
 	void null() noexcept;
-	// uuid, text, jsonb as text, bytea. data may be nullptr where size is 0.
+	// A value in its form; data may be nullptr where size is 0.
 	void bytes(const void *data, size_t size) noexcept;
-	// In pieces: a value of this size, then append() until it is reached.
-	void begin_bytes(size_t size) noexcept;
-	void append(const void *data, size_t size) noexcept;
-	void smallint(int16_t value) noexcept;
-	void integer(int32_t value) noexcept;
 	void bigint(int64_t value) noexcept; // also timestamptz, as microseconds since 2000-01-01 00:00 UTC
-	// Of one dimension, from 1. Then as many calls of the above as there are elements. size: of the elements that are
-	// not NULL, together.
-	void begin_array(int32_t elements, size_t size) noexcept;
 
 	// False: not as many values as the form has columns.
 	[[nodiscard]] bool finish() noexcept;
 
 private:
 	void flush() noexcept;
+	void append(const void *data, size_t size) noexcept;
 	void number(uint64_t value, int size) noexcept;
-	void value(int32_t length) noexcept;
+	void begin(int32_t length) noexcept; // a column
 
 	Sink sink_;
-	int missing_;          // columns
-	int32_t elements_ = 0; // of the array that is being written
+	int missing_; // columns
 	size_t used_ = 0;
 	unsigned char buffer_[512];
 };

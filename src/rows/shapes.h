@@ -227,16 +227,6 @@ struct Shape {
 };
 
 inline int
-column_count(const Shape &shape)
-{
-	int n = 0;
-
-	while (shape.columns[n].name != nullptr)
-		n++;
-	return n;
-}
-
-inline int
 index_count(const Shape &shape)
 {
 	int n = 0;
