@@ -93,6 +93,37 @@ answer_lost(Call *call, TryReport *report, const text *worker)
 		note_refusal(call, report->id, worker, Audited::refused, false);
 }
 
+void
+refuse_lost(Call *call, TryReport *report, const Holding &holding, const text *worker, bool raise)
+{
+	if (raise)
+	{
+		note_refusal(call, report->id, worker, Audited::refused, true);
+		raise_lease_lost(call, holding, report->id, report->token, worker);
+	}
+	answer_lost(call, report, worker);
+}
+
+// Sets attempt_no, unless the tries before refuse this one. outdated: look again.
+Changed
+number_attempt(Call *call, TryReport *report, PendingRow *row, const text *worker, bool raise, int *attempt_no)
+{
+	Tried before = report->has_before ? report->before : tried(call, report->id);
+	Changed checked = check_not_ended(call, row, before, patience(report), &report->error);
+
+	if (checked == Changed::outdated)
+		return checked;
+	if (checked == Changed::busy)
+		report->error = ERRCODE_LOCK_NOT_AVAILABLE;
+	if (report->error == ERRCODE_OUTBOX_ALREADY_TERMINAL)
+		note_refusal(call, report->id, worker, Audited::blocked, raise);
+	if (raise && report->error == ERRCODE_OUTBOX_ALREADY_TERMINAL)
+		raise_already_terminal(row, before);
+	if (report->error == 0)
+		*attempt_no = next_attempt_no(before, report->id, raise ? nullptr : &report->error);
+	return checked;
+}
+
 // What was read ahead is used once, and never to refuse. The change that follows notices a lease
 // that was lost since, but a lease that had expired then may have been renewed.
 Holding
@@ -184,14 +215,12 @@ must_go_apart(Call *call, const TryReport *report, const PendingRow *row, const 
 bool
 settle(Call *call, TryReport *report, const text *worker, HeldBack held_back, bool raise)
 {
-	int *sqlstate = raise ? nullptr : &report->error;
-
 	for (bool at_once = true;; at_once = false)
 	{
 		CHECK_FOR_INTERRUPTS();
 
 		Holding holding = look(call, report, worker);
-		Tried before;
+		PendingRow *row = holding.row;
 		const Queue *queue = nullptr;
 		bool at_ceiling = false;
 		int attempt_no = 0;
@@ -200,55 +229,41 @@ settle(Call *call, TryReport *report, const text *worker, HeldBack held_back, bo
 
 		if (holding.held != Held::yes)
 		{
-			if (raise)
-				note_refusal(call, report->id, worker, Audited::refused, true);
-			if (raise)
-				raise_lease_lost(call, holding, report->id, report->token, worker);
-			answer_lost(call, report, worker);
+			refuse_lost(call, report, holding, worker, raise);
 			return at_once;
 		}
-		if (!has_its_turn(report, holding.row, held_back, raise))
+		if (!has_its_turn(report, row, held_back, raise))
 			return at_once;
-		before = report->has_before ? report->before : tried(call, report->id);
-		changed = check_not_ended(call, holding.row, before, patience(report), &report->error);
-		if (changed == Changed::busy)
-			report->error = ERRCODE_LOCK_NOT_AVAILABLE;
-		else if (changed == Changed::outdated)
+		if (number_attempt(call, report, row, worker, raise, &attempt_no) == Changed::outdated)
 			continue;
-		if (report->error == ERRCODE_OUTBOX_ALREADY_TERMINAL)
-			note_refusal(call, report->id, worker, Audited::blocked, raise);
-		if (raise && report->error == ERRCODE_OUTBOX_ALREADY_TERMINAL)
-			raise_already_terminal(holding.row, before);
-		if (report->error == 0)
-			attempt_no = next_attempt_no(before, report->id, sqlstate);
 		if (report->error != 0)
 			return false;
 		if (report->state == core::Record::retryable)
 		{
-			queue = find_queue(call, holding.row->queue);
-			at_ceiling = ends_at_ceiling(queue, holding.row, attempt_no);
+			queue = find_queue(call, row->queue);
+			at_ceiling = ends_at_ceiling(queue, row, attempt_no);
 		}
 
 		const core::Transition &transition = expect(core::State::leased, event_of(report), at_ceiling);
 
-		if (!raise && !report->apart && must_go_apart(call, report, holding.row, transition))
+		if (!raise && !report->apart && must_go_apart(call, report, row, transition))
 		{
 			report->apart = true;
 			return at_once;
 		}
 		// Made first: it names the lease, which the change may clear.
-		attempt = make_attempt(report, holding.row, attempt_no, transition);
-		changed = give_back_run(call, report, holding.row, transition);
+		attempt = make_attempt(report, row, attempt_no, transition);
+		changed = give_back_run(call, report, row, transition);
 		if (changed == Changed::done)
-			changed = change_pending(call, report, holding.row, queue, transition, attempt_no);
+			changed = change_pending(call, report, row, queue, transition, attempt_no);
 		if (changed == Changed::done)
 		{
 			report->attempt = attempt;
-			report->attempt_no = report->attempt->attempt_no;
-			report->recorded = report->attempt->state;
+			report->attempt_no = attempt->attempt_no;
+			report->recorded = attempt->state;
 			report->rescheduled = transition.to == core::State::pending;
-			note_settled(call, report, holding.row->queue, worker);
-			end_turn(call, report, holding.row, raise);
+			note_settled(call, report, row->queue, worker);
+			end_turn(call, report, row, raise);
 			return at_once;
 		}
 		if (changed == Changed::busy)
