@@ -211,7 +211,7 @@ own_check(const Survey *survey, const char *name, Node *condition)
 		if (strcmp(checks[i].name, name) == 0 && is_own_check(survey, checks[i], name, condition))
 			return i;
 	for (int i = 0; checks[i].name != nullptr; i++)
-		if (is_own_check(survey, checks[i], name, condition))
+		if (strcmp(checks[i].name, name) != 0 && is_own_check(survey, checks[i], name, condition))
 			return i;
 	return -1;
 }

@@ -192,8 +192,8 @@ define_settings()
 							 false, PGC_SUSET, 0, nullptr, nullptr, nullptr);
 	// Only superusers: it protects the server from mistakes of callers.
 	DefineCustomIntVariable("outbox.max_batch", "Greatest number of messages that one call of a function takes.",
-							"For claims, reports, renewals, releases, repairs and enqueue_batch.", &largest_batch,
-							10000, 1, PG_INT32_MAX, PGC_SUSET, 0, nullptr, nullptr, nullptr);
+							"As batch_size, or as an array.", &largest_batch, 10000, 1, PG_INT32_MAX, PGC_SUSET, 0,
+							nullptr, nullptr, nullptr);
 	MarkGUCPrefixReserved("outbox");
 }
 

@@ -199,11 +199,11 @@ find_window(Search *search, Found **window)
 {
 	int needed = is_trying(search) ? search->wanted - search->done : 1;
 	int count = 0;
-	int room = 0;
+	int room = 2 * a_page;
 	int ahead = 0;
 	Call call;
 
-	*window = static_cast<Found *>(palloc(sizeof(Found)));
+	*window = static_cast<Found *>(palloc(sizeof(Found) * static_cast<Size>(room)));
 	begin_reading(&call);
 	do
 	{

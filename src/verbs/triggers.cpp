@@ -1,7 +1,8 @@
 // The triggers on the extension's tables, all ENABLE ALWAYS: they hold under any session_replication_role.
 //
-// append_only keeps the ledger: messages, attempts and audit events are never updated, deleted or truncated, and
-// pending is never truncated, by any role. Extensions over the core keep tables of theirs with it.
+// append_only keeps what was recorded: messages, attempts, audit events, seals, subjects and erasures are never
+// updated, deleted or truncated, and pending is never truncated, by any role. Extensions over the core keep tables of
+// theirs with it.
 //
 // pending_changed is for changes that the verbs do not make: SQL, COPY, a restore, replication. Direct access does not
 // fire it. Guarantees: scans begin low enough to find the row, as after enqueue or a retry (entries.h). No message
