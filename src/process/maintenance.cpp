@@ -26,6 +26,7 @@
 #include "server/settings.h"
 #include "process/step.h"
 #include "server/stop_point.h"
+#include "server/time_limit.h"
 #include "rows/call.h"
 #include "seals/closing.h"
 
@@ -199,6 +200,8 @@ as_owner(const Body &body, InUse use = InUse::required)
 	ErrorData *error;
 
 	end_if_asked();
+	// For event triggers of users.
+	begin_time_limit(no_time_limit, true);
 	error = in_transaction([&] {
 		Call call;
 
@@ -213,6 +216,7 @@ as_owner(const Body &body, InUse use = InUse::required)
 		body();
 		end_reading(&call);
 	});
+	end_time_limit();
 	if (error != nullptr)
 		end_if_dropped();
 	end_if_asked();

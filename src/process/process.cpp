@@ -4,6 +4,7 @@
 
 #include "server/boundary.h"
 #include "server/settings.h"
+#include "server/time_limit.h"
 
 namespace outbox {
 
@@ -60,6 +61,7 @@ void
 end_soon(SIGNAL_ARGS)
 {
 	asked_to_end = true;
+	stop_limited_code();
 	if (connecting || IsTransactionState())
 		StatementCancelHandler(postgres_signal_arg);
 	else

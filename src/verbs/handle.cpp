@@ -175,7 +175,7 @@ call_in_time(Try *attempt, const UserFunction &handler)
 	GetUserIdAndSecContext(&user, &context);
 	attempt->called = true;
 	attempt->began = steady_us();
-	begin_time_limit(attempt->batch->timeout_us);
+	begin_time_limit(attempt->batch->timeout_us, attempt->transaction == Transaction::ours);
 	OUTBOX_STOP_POINT("handler_before_call");
 	call_handler(handler, attempt->leased->message, attempt->batch->desc, attempt->transaction);
 	if (is_time_over())

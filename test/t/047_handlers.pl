@@ -1,7 +1,7 @@
 # Background processes that handle messages: queues.handler.
 #
 # Proves: a message is handled once it is committed, scheduled or retried, with no poll; what the handler did and the
-# outcome are one transaction, also if the handler fails, hangs, is canceled, is terminated, is killed with the server,
+# outcome are one transaction, also if the handler fails, hangs, is canceled, catches each cancel, is terminated, is killed with the server,
 # loses its lease or breaks a deferred constraint; deferred triggers and cursors run as its owner; a session serves one
 # owner; a handler that is replaced, dropped or given away is not called as it was, and messages wait without an
 # attempt; processes end when there is nothing to do, and for DROP DATABASE; without a free background worker slot
@@ -177,11 +177,31 @@ is($do->("SELECT error_message FROM outbox.attempts JOIN outbox.messages USING (
 $do->(q{SELECT outbox.enqueue('clings', '{"sql": "DO $$BEGIN SET LOCAL statement_timeout = 0; PERFORM pg_advisory_xact_lock(1); EXCEPTION WHEN query_canceled THEN NULL; END$$"}', 'h', max_attempts => 1)});
 $handled->('clings', 'one that catches the cancel');
 is($ledger->('clings') . ' ' . $effects->('clings'), '1 FAILED 57014 0', '... is no success');
-$do->(q{SELECT outbox.enqueue('loops', '{"sql": "DO $$BEGIN LOOP BEGIN LOOP END LOOP; EXCEPTION WHEN query_canceled THEN IF random() < 0.3 THEN RAISE; END IF; END; END LOOP; END$$"}', 'h', max_attempts => 1)});
+$do->(q{SELECT outbox.enqueue('loops', '{"sql": "DO $$DECLARE n int := 0; BEGIN LOOP BEGIN LOOP END LOOP; EXCEPTION WHEN query_canceled THEN n := n + 1; IF n = 2 THEN RAISE; END IF; END; END LOOP; END$$"}', 'h', max_attempts => 1)});
 $handled->('loops', 'one that loops, and catches the cancel');
 is($ledger->('loops') . ' ' . $effects->('loops'), '1 FAILED 57014 0', '... is canceled again');
+my $stubborn = '{"sql": "DO $$BEGIN LOOP BEGIN PERFORM pg_sleep(3600); EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END$$"}';
+my $stubborn_runs = "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'outbox handler' AND wait_event = 'PgSleep'";
+my $from = log_size($node);
+$do->("SELECT outbox.alter_queue('h', handler_timeout => '1 s')");
+$do->("SELECT outbox.enqueue('stubborn', '$stubborn', 'h', max_attempts => 1)");
+$until->($stubborn_runs, 'one that catches each cancel runs');
+my $stubborn_pid = $do->("SELECT pid FROM pg_stat_activity WHERE backend_type = 'outbox handler'");
+$until->("SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $stubborn_pid)", '... and ends with its process');
+is(scalar(log_lines($node, $from, 'terminating background worker "outbox handler"')), 1, '... as the log says');
+$do->(q{UPDATE outbox.pending SET lease_expires_at = clock_timestamp() - interval '1 s' WHERE queue = 'h'; SELECT outbox.repair_expired_leases()});
+$handled->('stubborn', 'a message whose process ended is repaired');
+is($ledger->('stubborn') . ' ' . $effects->('stubborn'), '1 FAILED LEASE_EXPIRED 0', '... as a lost lease');
 $let_go->();
 $do->(q{SELECT outbox.alter_queue('h', handler_timeout => '1 hour')});
+$do->("SELECT outbox.enqueue('stays', '$stubborn', 'h', max_attempts => 1)");
+$until->($stubborn_runs, 'one that catches the cancel of a shutdown runs');
+$node->restart;
+$do->(q{UPDATE outbox.pending SET lease_expires_at = clock_timestamp() - interval '1 s' WHERE queue = 'h'; SELECT outbox.repair_expired_leases()});
+$handled->('stays', 'a message whose server stopped is repaired');
+is($ledger->('stays') . ' ' . $effects->('stays'), '1 FAILED LEASE_EXPIRED 0', '... as a lost lease, too');
+wait_for_worker($node);
+$locker = session($node);
 
 $hold->('canceled');
 $do->("SELECT pg_cancel_backend(" . $handler_pid->() . ")");
@@ -221,7 +241,7 @@ $do->(q{SELECT outbox.enqueue('after', '{}', 'h')});
 $handled->('after', '... and is called as it is');
 is($do->("SELECT who FROM app.effects WHERE event_type = 'after'"), 'replaced', '... from then on');
 
-my $from = log_size($node);
+$from = log_size($node);
 $do->(q{ALTER FUNCTION app.handle OWNER TO other_owner; SELECT outbox.enqueue('given', '{}', 'h')});
 $until->("SELECT last_error ~ 'queue \"h\": handler app.handle has another owner than when it was set' FROM outbox.workers WHERE kind = 'handler'", 'one that was given away is not called');
 $do->(q{DROP FUNCTION app.handle});
