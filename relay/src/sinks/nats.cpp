@@ -29,6 +29,9 @@ namespace {
 using namespace nats;
 using std::chrono::milliseconds;
 
+// A server closes the connection, with all that is open on it, if a line is longer than its max_control_line: 4096
+// bytes unless set, with the subject, where to acknowledge, and two sizes.
+constexpr size_t longest_subject = 3900;
 constexpr milliseconds tick{500}, write_deadline{5000}, first_pause{250}, longest_pause{5000};
 
 struct Settings {
@@ -131,6 +134,8 @@ Text
 NatsSink::objection(const Delivery &delivery) const
 {
 	const std::string &subject = delivery.to.topic;
+	if (subject.size() > longest_subject)
+		return "the subject is longer than " + std::to_string(longest_subject) + " bytes";
 	if (subject.starts_with('$'))
 		return "a subject that begins with $ belongs to the server";
 	for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1)

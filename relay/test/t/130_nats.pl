@@ -129,6 +129,18 @@ sql(q{SELECT outbox.enqueue('own.x', '{}', aggregate_id => '8', partition_key =>
 ($message) = $nats->messages('own', count => 1);
 is_deeply([ $message->{subject}, $message->{headers}{shop} ], [ 'own.eu.8', 'p' ], 'subject and header of a route');
 
+# A subject for which the server would close the connection costs no other message an attempt; a shorter one arrives.
+sql(q{
+	SELECT outbox.enqueue('own.long', '1', aggregate_id => 'x', headers => jsonb_build_object('region', repeat('x', length)))
+	FROM unnest(ARRAY[3894, 3895, 5000]) length;
+	SELECT outbox.enqueue('plain.beside', to_jsonb(n)) FROM generate_series(1, 50) n});
+wait_until_done($node, "queue = 'default'");
+is(sql(q{
+		SELECT event_type, length(headers ->> 'region'), a.state, a.error_code, count(*) FROM outbox.attempts a JOIN outbox.messages m USING (outbox_id)
+		WHERE event_type IN ('own.long', 'plain.beside') GROUP BY 1, 2, 3, 4 ORDER BY 1, 2}),
+	"own.long|3894|DISPATCHED||1\nown.long|3895|FAILED|ILLEGAL_DESTINATION|1\nown.long|5000|FAILED|ILLEGAL_DESTINATION|1\nplain.beside||DISPATCHED||50",
+	'a subject that is too long is refused alone');
+
 sql(q{SELECT outbox.enqueue('binary.x', '{"a": 1}', aggregate_id => '9')});
 ($message) = $nats->messages('clouds', count => 1);
 ($event, $created) = @{ $message->{headers} }{qw(message_id created_at)};
