@@ -34,7 +34,7 @@ struct SourceSettings {
 
 struct Config {
 	std::string listen = "127.0.0.1:9188"; // empty: none
-	std::string worker_id;                 // default: outbox-relay HOST PID
+	std::string worker_id;                 // default: outbox-relay HOST:PID
 	std::chrono::milliseconds grace{25'000};
 	LogSettings log;
 	TracingSettings tracing;

@@ -92,14 +92,29 @@ Outlet::finish(Open one, Answer answer)
 		state.accepted++;
 		endpoint.breaker.answered();
 		observers.metrics.published(settings.name, one.event_type, now - one.handed, lag);
-		result.answer = std::move(answer);
-		tell(one.results, std::move(result));
-		return;
 	}
+	else
+	{
+		Fault fault = count_failure(one, answer);
+
+		if (fault == Fault::sink || mute)
+			away(endpoint, one.handed, now);
+		else if (!timed_out)
+			endpoint.breaker.answered();
+		result.verdict = fault == Fault::message ? Verdict::refused : Verdict::try_again;
+	}
+	result.answer = std::move(answer);
+	tell(one.results, std::move(result));
+}
+
+// For metrics and the status page; makes its text fit to be kept. Returns its class.
+Fault
+Outlet::count_failure(const Open &one, Answer &answer)
+{
+	Fault fault = taxonomy.of(answer.code);
 
 	answer.text = redact(answer.text);
 	cut(answer.text);
-	Fault fault = taxonomy.of(answer.code);
 	if (!taxonomy.known(answer.code))
 		observers.metrics.unknown_code(settings.name, answer.code);
 	observers.metrics.failed(settings.name, one.event_type, answer.code);
@@ -118,13 +133,7 @@ Outlet::finish(Open one, Answer answer)
 			state.away++;
 			break;
 	}
-	if (fault == Fault::sink || mute)
-		away(endpoint, one.handed, now);
-	else if (!timed_out)
-		endpoint.breaker.answered();
-	result.verdict = fault == Fault::message ? Verdict::refused : Verdict::try_again;
-	result.answer = std::move(answer);
-	tell(one.results, std::move(result));
+	return fault;
 }
 
 void

@@ -128,6 +128,7 @@ private:
 	bool hand_next(Endpoint &endpoint, Clock::time_point now, std::vector<std::unique_ptr<Delivery>> &batch);
 	void time_out(Clock::time_point now);
 	void finish(Open open, Answer answer);
+	Fault count_failure(const Open &open, Answer &answer);
 	void away(Endpoint &endpoint, Clock::time_point handed, Clock::time_point now);
 	void give_back(Endpoint &endpoint, std::chrono::milliseconds delay);
 	void probe(Clock::time_point now);

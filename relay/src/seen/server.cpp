@@ -99,12 +99,6 @@ host_of(std::string_view address)
 	return host == "[::]" ? "::1" : std::string(host.front() == '[' ? host.substr(1, host.size() - 2) : host);
 }
 
-std::string
-full_address(const std::string &listen)
-{
-	return listen.find_first_not_of("0123456789") == std::string::npos ? "127.0.0.1:" + listen : listen;
-}
-
 } // namespace
 
 struct StatusServer::Parts {
@@ -118,6 +112,40 @@ struct StatusServer::Parts {
 		{
 			stop();
 		}
+	}
+
+	// Or throws std::runtime_error.
+	void start(const std::string &listen)
+	{
+		host = host_of(listen);
+		std::array<const char *, 9> options{
+			"listening_ports",          listen.c_str(), "num_threads", "4", "request_timeout_ms", "5000",
+			"enable_directory_listing", "no",           nullptr};
+		std::array<char, 512> text{};
+		mg_callbacks callbacks{};
+		callbacks.log_message = [](const mg_connection *, const char *message) noexcept {
+			keep_complaint(message);
+			return 1;
+		};
+		mg_init_data init{&callbacks, nullptr, options.data()};
+		unsigned code = 0;
+		mg_error_data error{};
+		error.text = text.data();
+		error.text_buffer_size = text.size();
+		// Up to civetweb 1.15 it is a pointer.
+		[&code](auto &place) {
+			if constexpr (std::is_pointer_v<std::remove_reference_t<decltype(place)>>)
+				place = &code;
+		}(error.code);
+
+		complaint.clear();
+		context = mg_start2(&init, &error);
+		if (!context)
+		{
+			throw std::runtime_error("could not listen on \"" + listen +
+									 "\": " + (complaint.empty() ? text.data() : complaint));
+		}
+		mg_set_request_handler(context, "**", handle, this);
 	}
 
 	// civetweb looks at its flag every two seconds, or when a client connects: so one does.
@@ -200,43 +228,7 @@ StatusServer::StatusServer(const std::string &listen, const Metrics &metrics, Bo
 						std::string(ready ? "ready" : "not ready") + (problem.empty() ? "" : "\n" + redact(problem)) +
 							"\n"};
 	};
-
-	const auto address = full_address(listen);
-	parts->host = host_of(address);
-	std::array<const char *, 9> options{"listening_ports",
-										address.c_str(),
-										"num_threads",
-										"4",
-										"request_timeout_ms",
-										"5000",
-										"enable_directory_listing",
-										"no",
-										nullptr};
-	std::array<char, 512> text{};
-	mg_callbacks callbacks{};
-	callbacks.log_message = [](const mg_connection *, const char *message) noexcept {
-		keep_complaint(message);
-		return 1;
-	};
-	mg_init_data init{&callbacks, nullptr, options.data()};
-	unsigned code = 0;
-	mg_error_data error{};
-	error.text = text.data();
-	error.text_buffer_size = text.size();
-	// Up to civetweb 1.15 it is a pointer.
-	[&code](auto &place) {
-		if constexpr (std::is_pointer_v<std::remove_reference_t<decltype(place)>>)
-			place = &code;
-	}(error.code);
-
-	complaint.clear();
-	parts->context = mg_start2(&init, &error);
-	if (!parts->context)
-	{
-		throw std::runtime_error("could not listen on \"" + listen +
-								 "\": " + (complaint.empty() ? text.data() : complaint));
-	}
-	mg_set_request_handler(parts->context, "**", Parts::handle, parts.get());
+	parts->start(listen);
 }
 
 StatusServer::~StatusServer() = default;

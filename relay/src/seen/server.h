@@ -16,7 +16,7 @@ namespace relay {
 
 class StatusServer {
 public:
-	// `listen`: ADDRESS:PORT, or PORT of 127.0.0.1; port 0 is any free one. [ADDRESS]:PORT needs a civetweb with IPv6,
+	// `listen`: ADDRESS:PORT; port 0 is any free one. [ADDRESS]:PORT needs a civetweb with IPv6,
 	// which Debian's is not. Throws std::runtime_error if it cannot listen there. What it is given outlives it.
 	StatusServer(const std::string &listen, const Metrics &metrics, Board &board, const History &history);
 	~StatusServer();
