@@ -33,12 +33,6 @@ namespace {
 
 // ---- marks
 
-const char *
-time_literal(TimestampTz at)
-{
-	return quote_literal_cstr(timestamptz_to_str(at));
-}
-
 // One sealer at a time, to the end of its transaction. It is no lock on the table, which VACUUM would disturb.
 void
 lock_sealers()
@@ -65,8 +59,8 @@ make_mark(const Seal *last)
 	publish_floor(at);
 	OUTBOX_STOP_POINT("seal_after_floor");
 	next = ReadNextFullTransactionId();
-	run("INSERT INTO outbox.seal_marks (at, next_xid) VALUES (%s, '" UINT64_FORMAT "')", time_literal(at),
-		U64FromFullTransactionId(next));
+	run_at(at, "INSERT INTO outbox.seal_marks (at, next_xid) VALUES ($1, '" UINT64_FORMAT "')",
+		   U64FromFullTransactionId(next));
 	OUTBOX_STOP_POINT("seal_after_mark");
 }
 
@@ -216,7 +210,7 @@ store_seal(const Seal *seal)
 			"previous, hash, signature, key_id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
 			seal_columns, types, values, nulls, false, 0) != SPI_OK_INSERT)
 		elog(ERROR, "could not store a seal");
-	run("DELETE FROM outbox.seal_marks WHERE at <= %s", time_literal(seal->to_at));
+	run_at(seal->to_at, "DELETE FROM outbox.seal_marks WHERE at <= $1");
 }
 
 // Blocks that no entry of a BRIN index covers are read for each window. What fails is left for the next seal.

@@ -263,14 +263,12 @@ take_retired(Verification *all, HeapTuple tuple, TupleDesc desc)
 void
 read_audit_events(Verification *all)
 {
-	const char *now = quote_literal_cstr(timestamptz_to_str(Max(GetCurrentTimestamp(), published_floor())));
-
-	run("SELECT CASE event WHEN 'PARTITION_RETIRED' THEN "
-		"pg_catalog.substr(detail ->> 'partition', pg_catalog.length('messages') + 1) END, pg_catalog.max(at), "
-		"pg_catalog.max(CASE WHEN detail ->> 'seal_no' ~ '^[0-9]{1,18}$' THEN (detail ->> 'seal_no')::bigint END) "
-		"FROM outbox.events WHERE event = 'SEALED' "
-		"OR (event = 'PARTITION_RETIRED' AND detail ->> 'partition' IS NOT NULL AND at <= %s) GROUP BY 1",
-		now);
+	run_at(Max(GetCurrentTimestamp(), published_floor()),
+		   "SELECT CASE event WHEN 'PARTITION_RETIRED' THEN "
+		   "pg_catalog.substr(detail ->> 'partition', pg_catalog.length('messages') + 1) END, pg_catalog.max(at), "
+		   "pg_catalog.max(CASE WHEN detail ->> 'seal_no' ~ '^[0-9]{1,18}$' THEN (detail ->> 'seal_no')::bigint END) "
+		   "FROM outbox.events WHERE event = 'SEALED' "
+		   "OR (event = 'PARTITION_RETIRED' AND detail ->> 'partition' IS NOT NULL AND at <= $1) GROUP BY 1");
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		HeapTuple tuple = SPI_tuptable->vals[i];

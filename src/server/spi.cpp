@@ -50,6 +50,22 @@ run(const char *format, ...)
 	return execute(sql);
 }
 
+uint64
+run_at(TimestampTz at, const char *format, ...)
+{
+	Oid type = TIMESTAMPTZOID;
+	Datum value = TimestampTzGetDatum(at);
+	const char *sql;
+	va_list args;
+
+	va_start(args, format);
+	sql = formatted(format, &args);
+	va_end(args);
+	if (SPI_execute_with_args(sql, 1, &type, &value, nullptr, false, 0) < 0)
+		elog(ERROR, "could not execute: %s", sql);
+	return SPI_processed;
+}
+
 char *
 ask(const char *format, ...)
 {

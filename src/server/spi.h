@@ -10,6 +10,8 @@ namespace outbox {
 
 // Returns the number of rows.
 uint64 run(const char *format, ...) pg_attribute_printf(1, 2);
+// The same with a time, $1: as text it depends on the time zone of the session, which may not read what it writes.
+uint64 run_at(TimestampTz at, const char *format, ...) pg_attribute_printf(2, 3);
 // The first column of the first row as text; nullptr: no row, or NULL.
 char *ask(const char *format, ...) pg_attribute_printf(1, 2);
 

@@ -195,6 +195,14 @@ SELECT seal_no, messages, to_at FROM outbox.seal();
 SELECT count(*) > 0 AS claimed FROM outbox.claim('w', 10, queues => '{default}');
 SELECT * FROM t.verified();
 
+-- A time zone in which the server does not read what it writes.
+BEGIN;
+SET LOCAL TimeZone = '<+99>-99';
+SELECT count(*) AS sealed FROM outbox.seal();
+SELECT count(*) AS bad FROM outbox.verify_seals() WHERE NOT ok;
+SELECT jsonb_array_length(outbox.prove(t.id('latest')) -> 'rows') > 0 AS proved, (SELECT count(*) > 0 FROM outbox.export_seals()) AS exported;
+ROLLBACK;
+
 -- Errors.
 SELECT a, t.try('SELECT * FROM outbox.verify_seals' || a) FROM unnest('{"(0)","(2, 1)","(NULL, 0)"}'::text[]) a;
 BEGIN ISOLATION LEVEL REPEATABLE READ;
