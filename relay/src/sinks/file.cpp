@@ -142,7 +142,7 @@ struct Descriptor {
 
 // All sinks of the process write to it.
 struct StandardOutput {
-	std::timed_mutex mutex;
+	std::mutex mutex;
 	bool cut = false; // its last line was cut short
 };
 
@@ -156,7 +156,7 @@ standard_output()
 // The lock of a file or of standard output, if it is held, until the end of the scope.
 struct Locked {
 	int fd = -1;
-	std::unique_lock<std::timed_mutex> standard;
+	std::unique_lock<std::mutex> standard;
 	Locked() = default;
 	Locked(const Locked &) = delete;
 	Locked &operator=(const Locked &) = delete;
@@ -244,7 +244,7 @@ Output::try_lock(Locked &locked) const
 {
 	if (!path)
 	{
-		locked.standard = std::unique_lock(standard_output().mutex, std::chrono::milliseconds(5));
+		locked.standard = std::unique_lock(standard_output().mutex, std::try_to_lock);
 		return locked.standard.owns_lock();
 	}
 	if (regular && ::flock(fd, LOCK_EX | LOCK_NB) == 0)
@@ -261,7 +261,7 @@ Output::lock(Locked &locked, Clock::time_point deadline) const
 	while (!try_lock(locked))
 	{
 		pollfd end{stop, POLLIN, 0};
-		if (::poll(&end, 1, path ? 5 : 0) > 0)
+		if (::poll(&end, 1, 5) > 0)
 			return ECANCELED;
 		if (Clock::now() >= deadline)
 			return ETIMEDOUT;
