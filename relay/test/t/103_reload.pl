@@ -31,7 +31,7 @@ max_in_flight = 2
 headers = { to = "$path" }
 [[route]]
 url = "$url"
-}, queues => '["default", "ordered"]', %source) =~ s/listen = ""/listen = "127.0.0.1:$listen"\ngrace = "15s"/r;
+}, queues => '["default", "ordered"]', %source) =~ s/listen = ""/listen = "127.0.0.1:$listen"\ngrace = "10m"/r;
 
 	return $port ? $config =~ s/dsn = "[^"]*"/dsn = "host=127.0.0.1 port=$port user=relay dbname=postgres"/r : $config;
 }
@@ -76,6 +76,7 @@ $proxy->cut;
 wait_for(sub { page('/metrics') =~ /^outbox_source_up\{source="main"\} 0$/m }, 'the database to be away');
 reload($relay, config('/held'));
 wait_for(sub { page('/metrics') =~ /^outbox_source_up\{source="main"\} 1$/m }, 'the new source to be up');
+wait_for(sub { page('/health/ready') =~ /^ready$/ }, '... and ready');
 my $accepted = $proxy->stats->{accepted};
 # Two connections an attempt: the one before has failed when the next one begins.
 $proxy->wait_stats(sub { $_[0]{accepted} > $accepted + 2 });
