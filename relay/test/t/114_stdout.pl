@@ -1,7 +1,7 @@
 # Standard output, when it is a pipe.
 #
-# Proves: lines of several sinks of a relay stay whole, also those that are longer than what a pipe takes at once; a line that
-# was cut short, because nobody read, stays alone on its line, and the next one is whole.
+# Proves: lines of several sinks of a relay stay whole, also those that are longer than what a pipe takes at once. If a reader
+# does not read, so that a line is cut short, the next line begins on a line of its own, and is whole.
 use strict;
 use warnings;
 
