@@ -52,6 +52,7 @@ Source::plan(Clock::time_point now)
 	ClaimPlan plan;
 	size_t taken = in_flight.size() + asked, least_room = unlimited;
 
+	plan.unread = unread;
 	// One at a time, so that it is known which one fails.
 	if (most_readable == 1 && asked > 0)
 		return {};
@@ -69,7 +70,6 @@ Source::plan(Clock::time_point now)
 		if (room == 1 || (!suspects.empty() && suspects.front() == all[i]))
 		{
 			plan.size = room == 1 ? 1 : std::min(my_settings.batch, most_readable);
-			plan.unread = unread;
 			plan.queues = {all[i]};
 			plan.weights.clear();
 			return asked == 0 ? std::optional(plan) : std::nullopt;
@@ -89,7 +89,6 @@ Source::plan(Clock::time_point now)
 	if (plan.size < std::min(my_settings.batch, my_settings.max_in_flight) / 4 && plan.size < least_room && taken > 0)
 		return {};
 	plan.size = std::min(plan.size, most_readable);
-	plan.unread = unread;
 	return plan;
 }
 
@@ -132,16 +131,13 @@ Source::accept(Unread claimed, const std::string &queue)
 {
 	uint64_t number = ++last_number;
 	InFlight &one = in_flight[number];
-	auto now = Clock::now();
 
 	one.lease = claimed.lease;
 	one.lease_end = std::make_shared<LeaseEnd>(one.lease.until);
 	one.event_id = claimed.event_id;
 	one.queue = queue;
 	one.attempt = claimed.attempt;
-	one.phase = Phase::open;
-	open++;
-	on(Result{.number = number, .verdict = Verdict::try_again, .answer = why_unread, .handed = now, .answered = now});
+	end_unsent(number, Verdict::try_again, why_unread);
 }
 
 void
@@ -280,7 +276,7 @@ void
 Source::hand_over(InFlight &one)
 {
 	if (!one.outlet)
-		return end_unsent(one, Verdict::refused,
+		return end_unsent(one.parcel->number, Verdict::refused,
 						  {.code = "NO_ROUTE_CONFIGURED", .text = "no route matches the message"});
 
 	one.phase = Phase::open;
@@ -292,16 +288,15 @@ Source::hand_over(InFlight &one)
 
 // As if it had been handed over, and this were the answer.
 void
-Source::end_unsent(InFlight &one, Verdict verdict, Answer answer)
+Source::end_unsent(uint64_t number, Verdict verdict, Answer answer)
 {
+	InFlight &one = in_flight.at(number);
 	auto now = Clock::now();
-	Result result{
-		.number = one.parcel->number, .verdict = verdict, .answer = std::move(answer), .handed = now, .answered = now};
 
 	one.parcel.reset();
 	one.phase = Phase::open;
 	open++;
-	on(std::move(result));
+	on(Result{.number = number, .verdict = verdict, .answer = std::move(answer), .handed = now, .answered = now});
 }
 
 // The first of a chain has ended. If it was accepted, the next one is handed over; else those behind it must not

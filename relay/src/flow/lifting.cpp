@@ -71,10 +71,10 @@ Source::send_lifts()
 			continue;
 		const Message &message = one->parcel->delivery->message;
 		if (!schema_version_of(message))
-			end_unsent(*one, Verdict::try_again,
+			end_unsent(number, Verdict::try_again,
 					   {.code = "UPCAST_FAILED", .text = "the header schema_version is not a number"});
 		else if (!message.payload)
-			end_unsent(*one, Verdict::try_again, {.code = "UPCAST_FAILED", .text = "the payload is not JSON"});
+			end_unsent(number, Verdict::try_again, {.code = "UPCAST_FAILED", .text = "the payload is not JSON"});
 		else
 			numbers.push_back(number);
 	}
@@ -137,7 +137,7 @@ Source::lift_failed(uint64_t number, const Rows &rows)
 	InFlight &one = in_flight.at(number);
 
 	if (!is_about_the_database(rows.sqlstate()))
-		return end_unsent(one, Verdict::try_again,
+		return end_unsent(number, Verdict::try_again,
 						  {.code = "UPCAST_FAILED", .response_code = rows.sqlstate(), .text = rows.error()});
 	state.problem = rows.error();
 	log(Level::error, "could not lift a message",

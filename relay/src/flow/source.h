@@ -93,7 +93,7 @@ private:
 	void accept(Unread claimed, const std::string &queue);
 	void submit(InFlight &message);
 	void hand_over(InFlight &message);
-	void end_unsent(InFlight &message, Verdict verdict, Answer answer);
+	void end_unsent(uint64_t number, Verdict verdict, Answer answer);
 	void chain_goes_on(const std::string &chain, uint64_t number, bool accepted);
 	[[nodiscard]] bool kept_in_order(const Message &message) const;
 
