@@ -2026,7 +2026,7 @@ No errors. Locks: those of reading. Cost: one look-up; deep: reads outbox.subjec
 
 CREATE FUNCTION outbox.check(deep boolean DEFAULT false)
 RETURNS TABLE (severity text, object text, problem text)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off
 BEGIN ATOMIC
 	WITH leaves AS (
 		SELECT i.inhparent AS parent, c.oid, c.relname, c.relkind, pg_get_expr(c.relpartbound, c.oid) AS bound

@@ -10,7 +10,7 @@
 
 SELECT outbox.create_queue('n', ordering => 'numbered', repair_delay => '0');
 SELECT created FROM outbox.enqueue('due', '1', 'n', partition_key => 'k');
-SELECT created FROM outbox.enqueue_and_claim('w', 'leased', '1', 'n');
+SELECT created FROM outbox.enqueue_and_claim('w', 'leased', '1', 'n', lease => '1 day');
 SELECT created FROM outbox.enqueue_and_claim('w', 'expired', '1', 'n');
 SELECT t.expire('expired');
 SELECT recorded FROM outbox.enqueue_and_claim('w', 'dead', '1') e, LATERAL outbox.complete(e.outbox_id, e.lease_token, 'w', 'FAILED');

@@ -638,6 +638,26 @@ $node->safe_psql('postgres', q{SELECT outbox.enqueue('e', '1', queue) FROM outbo
 is($node->safe_psql('postgres', q{SELECT sum(enqueued), max(enqueued), count(*) > 20 FROM outbox.stats}), '16|1|t', 'only so many queues are counted');
 is_clean('with queues that are not counted', scrape()->{text});
 
+# ---------------------------------------------------------------- what is not compiled
+
+# Their plans look expensive in a large catalog, and compiling one takes longer than many calls.
+SKIP:
+{
+	skip 'this server has no JIT', 1 if $node->safe_psql('postgres', 'SELECT pg_jit_available()') ne 't';
+	foreach my $call ('prometheus()', 'check()', 'check(deep => true)')
+	{
+		# Above the cost of the outer statement, which scans a function.
+		my (undef, undef, $log) = $node->psql('postgres', qq{
+			LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_analyze = on;
+			SET auto_explain.log_nested_statements = on; SET jit_above_cost = 50; SET client_min_messages = log;
+			SELECT * FROM outbox.$call});
+		my $plans = () = $log =~ /Query Text:/g;
+
+		cmp_ok($plans, '>', 1, "$call runs statements of its own");
+		is(scalar(() = $log =~ /^\s*JIT:/mg), 0, '... none of which is compiled');
+	}
+}
+
 consistent($node, 'consistent');
 $node->stop('fast');
 unlike(slurp_file($node->logfile), qr/terminated by signal|PANIC|TRAP|XX000|leak|still active|not closed/, 'no crash, no leak');
