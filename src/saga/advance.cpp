@@ -25,6 +25,16 @@ wait_until(Instance *saga, const Step *step)
 	saga->deadline = step->deadline;
 }
 
+// For the steps that are not answered yet.
+void
+wait_for_the_rest(Run *run)
+{
+	run->becomes.has_deadline = false;
+	for (int i = 0; i < run->count; i++)
+		if (run->states[i].status == core::StepStatus::sent || run->states[i].status == core::StepStatus::compensating)
+			wait_until(&run->becomes, &run->steps[i]);
+}
+
 void
 send_step(Run *run, const DefinedStep *defined, TimestampTz now)
 {
@@ -66,6 +76,7 @@ act_on(Run *run, const core::Next &next, text *error)
 	switch (next.act)
 	{
 		case core::Next::wait:
+			wait_for_the_rest(run);
 			return;
 		case core::Next::begin_stage:
 			begin_stage(run, next.which);

@@ -278,6 +278,7 @@ BEGIN
 	FROM saga.steps s JOIN saga.definition_steps d ON d.saga_type = i.saga_type AND d.version = i.definition_version AND d.step_no = s.step_no
 	WHERE s.saga_id = i.id;
 	IF open THEN
+		SELECT min(s.deadline) INTO i.deadline FROM saga.steps s WHERE s.saga_id = i.id AND s.status = 'sent';
 		RETURN i;	-- for parallel steps
 	END IF;
 	i := saga.send_stage(i, stage + 1);

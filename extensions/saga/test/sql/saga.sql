@@ -382,6 +382,19 @@ SELECT t.ok('plan');
 SELECT saga.reply(t.of(22), 'flight', false, error => '');
 SELECT * FROM t.show(22);
 ROLLBACK;
+-- the saga has the deadline of what it still waits for
+BEGIN;
+SELECT saga.define('race', '[
+	{"name": "hare", "command": "run", "queue": "work", "answer": "reply", "timeout": "1 h", "parallel_group": "g"},
+	{"name": "tortoise", "command": "run", "queue": "work", "answer": "reply", "timeout": "1 day", "parallel_group": "g"},
+	{"name": "judge", "command": "look", "queue": "work", "answer": "reply", "parallel_group": "g"}]');
+SELECT t.launch('race', 23);
+SELECT deadline - now() < interval '2 h' AS soon FROM saga.load(t.of(23));
+SELECT saga.reply(t.of(23), 'hare', true);
+SELECT deadline - now() < interval '2 h' AS soon FROM saga.load(t.of(23));
+SELECT saga.reply(t.of(23), 'tortoise', true);
+SELECT deadline - now() < interval '2 h' AS soon FROM saga.load(t.of(23));
+ROLLBACK;
 
 -- ---------------------------------------------------------------- replies
 SELECT saga.define('mail', '[
