@@ -62,7 +62,7 @@ CREATE TABLE inbox.consumers (
 	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	CONSTRAINT consumers_pkey PRIMARY KEY (consumer),
 	CONSTRAINT consumers_name_length CHECK (pg_catalog.octet_length(consumer) BETWEEN 1 AND 63),
-	CONSTRAINT consumers_remember_for CHECK (remember_for > interval '0')
+	CONSTRAINT consumers_remember_for CHECK (remember_for > interval '0' AND remember_for <= interval '100 years')
 );
 COMMENT ON TABLE inbox.consumers IS 'The consumers. One is made by its first receive, or by set_window.';
 COMMENT ON COLUMN inbox.consumers.consumer IS 'name, 1 to 63 bytes; names that differ in case are different consumers';
@@ -153,7 +153,7 @@ COMMENT ON COLUMN inbox.upcasters.function_owner IS 'its owner when it was added
 
 COMMENT ON CONSTRAINT consumers_pkey ON inbox.consumers IS 'a consumer once';
 COMMENT ON CONSTRAINT consumers_name_length ON inbox.consumers IS '1 to 63 bytes';
-COMMENT ON CONSTRAINT consumers_remember_for ON inbox.consumers IS 'a window is positive';
+COMMENT ON CONSTRAINT consumers_remember_for ON inbox.consumers IS 'a window is positive, and its beginning a time';
 COMMENT ON CONSTRAINT partitions_pkey ON inbox.partitions IS 'a partition once';
 COMMENT ON CONSTRAINT failures_pkey ON inbox.failures IS 'an event of a consumer once';
 COMMENT ON CONSTRAINT failures_count ON inbox.failures IS '0 after a replay';
@@ -218,6 +218,11 @@ DECLARE
 	younger boolean;
 	forgotten bigint := 0;
 BEGIN
+	IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+		RAISE EXCEPTION 'events cannot be forgotten in a % transaction', upper(current_setting('transaction_isolation'))
+			USING ERRCODE = 'invalid_transaction_state', DETAIL = 'Its snapshot does not show which events were received since.',
+				HINT = 'Use READ COMMITTED.';
+	END IF;
 	FOR candidate IN
 		SELECT p.number FROM inbox.partitions p
 		WHERE p.consumer = of_consumer AND p.begins <= cutoff
@@ -226,28 +231,36 @@ BEGIN
 	LOOP
 		-- In an old snapshot it may be listed still.
 		CONTINUE WHEN to_regclass(format('inbox.events_%s', candidate.number)) IS NULL;
-		EXECUTE format('SELECT count(*), coalesce(max(e.consumed_at) > $1, false) FROM inbox.events_%s e', candidate.number)
-			INTO held, younger USING cutoff;
-		CONTINUE WHEN younger;
 		BEGIN
+			EXECUTE format('SELECT EXISTS (SELECT FROM inbox.events_%s e WHERE e.consumed_at > $1)', candidate.number)
+				INTO younger USING cutoff;
+			CONTINUE WHEN younger;
 			-- The row first: who reads it from now on waits, and does not wait with a lock.
 			DELETE FROM inbox.partitions p WHERE p.consumer = of_consumer AND p.number = candidate.number;
+			EXECUTE format('LOCK TABLE inbox.events_%s', candidate.number);
+			-- Again, now that nobody inserts: a transaction may have committed meanwhile.
+			EXECUTE format('SELECT count(*), coalesce(max(e.consumed_at) > $1, false) FROM inbox.events_%s e', candidate.number)
+				INTO held, younger USING cutoff;
+			IF younger THEN
+				RAISE EXCEPTION 'inbox.events_% has a younger event', candidate.number USING ERRCODE = 'object_in_use';
+			END IF;
 			EXECUTE format('DROP TABLE inbox.events_%s', candidate.number);
 			forgotten := forgotten + held;
-		EXCEPTION WHEN lock_not_available THEN
-			NULL;	-- it is being read: the next time
+		EXCEPTION WHEN lock_not_available OR object_in_use THEN
+			NULL;	-- the next time
 		END;
 	END LOOP;
 	RETURN forgotten;
 END
 $$;
 COMMENT ON FUNCTION inbox.forget_before(text, timestamptz) IS
-$$Internal: drops the partitions of a consumer, except the newest, that hold no event consumed after cutoff. One that is in use for more than 50 ms is left for the next time. Returns the number of events in them. Reads what it may drop once.$$;
+$$Internal: drops the partitions of a consumer, except the newest, that hold no event consumed after cutoff. One that is in use for more than 50 ms is left for the next time. Returns the number of events in them. Reads what it drops twice.
+Errors: 25000 above READ COMMITTED.$$;
 
 CREATE FUNCTION inbox.forget(consumer text, older_than interval) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	cutoff CONSTANT timestamptz := clock_timestamp() - older_than;
+	cutoff timestamptz;
 	id integer;
 	newest integer;
 	is_old boolean;
@@ -255,9 +268,10 @@ BEGIN
 	IF consumer IS NULL OR older_than IS NULL THEN
 		RAISE EXCEPTION '% must not be null', CASE WHEN consumer IS NULL THEN 'consumer' ELSE 'older_than' END
 			USING ERRCODE = 'null_value_not_allowed';
-	ELSIF older_than < interval '0' THEN
-		RAISE EXCEPTION 'older_than must not be negative, not %', older_than USING ERRCODE = 'invalid_parameter_value';
+	ELSIF older_than < interval '0' OR older_than > interval '100 years' THEN
+		RAISE EXCEPTION 'older_than must be between 0 and 100 years, not %', older_than USING ERRCODE = 'invalid_parameter_value';
 	END IF;
+	cutoff := clock_timestamp() - older_than;
 	SELECT c.consumer_id INTO id FROM inbox.consumers c WHERE c.consumer = forget.consumer FOR UPDATE;
 	IF NOT FOUND THEN
 		RAISE EXCEPTION 'consumer "%" does not exist', consumer USING ERRCODE = 'undefined_object';
@@ -275,7 +289,7 @@ END
 $$;
 COMMENT ON FUNCTION inbox.forget(text, interval) IS
 $$Forgets events of a consumer that were consumed longer ago than older_than, and returns how many: an event that is forgotten would be new. It drops partitions whose events are all that old, so it may keep some, and never forgets a younger one.
-Errors: 22004 NULL; 22023 a negative older_than; 42704 no such consumer. Locks: the consumer's row, and what it drops; a partition that is in use for more than 50 ms is left. Commit at once: receives of this consumer wait for the end of the transaction. Cost: reads the events that it forgets once.$$;
+Errors: 22004 NULL; 22023 a negative older_than, or one above 100 years; 25000 above READ COMMITTED; 42704 no such consumer. Locks: the consumer's row, and what it drops; a partition that is in use for more than 50 ms is left. Commit at once: receives of this consumer wait for the end of the transaction. Cost: reads the events that it forgets twice.$$;
 
 CREATE FUNCTION inbox.set_window(consumer text, remember_for interval) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -284,21 +298,26 @@ BEGIN
 		RAISE EXCEPTION 'consumer must not be null' USING ERRCODE = 'null_value_not_allowed';
 	ELSIF octet_length(consumer) NOT BETWEEN 1 AND 63 THEN
 		RAISE EXCEPTION 'consumer must have 1 to 63 bytes: "%"', consumer USING ERRCODE = 'invalid_parameter_value';
-	ELSIF remember_for <= interval '0' THEN
-		RAISE EXCEPTION 'remember_for must be positive, not %', remember_for USING ERRCODE = 'invalid_parameter_value';
+	ELSIF remember_for <= interval '0' OR remember_for > interval '100 years' THEN
+		RAISE EXCEPTION 'remember_for must be positive, and at most 100 years, not %', remember_for
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'NULL remembers for ever.';
 	END IF;
 	IF NOT EXISTS (SELECT FROM inbox.consumers c WHERE c.consumer = set_window.consumer) THEN
 		PERFORM inbox.make_consumer(consumer);
 	END IF;
 	UPDATE inbox.consumers c SET remember_for = set_window.remember_for, window_chosen = true WHERE c.consumer = set_window.consumer;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'could not serialize access due to concurrent update' USING ERRCODE = 'serialization_failure',
+			DETAIL = format('Consumer "%s" was made after the snapshot.', consumer), HINT = 'Try the transaction again.';
+	END IF;
 END
 $$;
 COMMENT ON FUNCTION inbox.set_window(text, interval) IS
 $$Sets for how long events of a consumer are remembered at least, and makes the consumer if there is none. remember_for: longer than the source can deliver an event again: the broker's retention and the longest outage; NULL = for ever. maintain() forgets by it.
-Errors: 22004 NULL consumer; 22023 its length, or a window that is not positive. Locks: the consumer's row.$$;
+Errors: 22004 NULL consumer; 22023 its length, or a window that is not positive, or above 100 years; above READ COMMITTED a consumer that was made or changed after the snapshot is 40001. Locks: the consumer's row.$$;
 
 CREATE FUNCTION inbox.maintain() RETURNS TABLE (consumer text, made integer, forgotten bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE
 	c record;
 	newest record;
@@ -310,26 +329,34 @@ BEGIN
 		consumer := c.consumer;
 		made := 0;
 		SELECT p.number, p.begins INTO newest FROM inbox.partitions p WHERE p.consumer = c.consumer ORDER BY p.number DESC LIMIT 1;
-		IF newest.begins < clock_timestamp() - c.remember_for / 4 THEN
-			EXECUTE format('SELECT EXISTS (SELECT FROM inbox.events_%s)', newest.number) INTO used;
-			IF used THEN
-				PERFORM inbox.make_partition(c.consumer, c.consumer_id);
-				made := 1;
+		BEGIN
+			IF newest.begins < clock_timestamp() - c.remember_for / 4 THEN
+				EXECUTE format('SELECT EXISTS (SELECT FROM inbox.events_%s)', newest.number) INTO used;
+				IF used THEN
+					PERFORM inbox.make_partition(c.consumer, c.consumer_id);
+					made := 1;
+				END IF;
 			END IF;
-		END IF;
+		EXCEPTION WHEN lock_not_available OR undefined_table THEN
+			NULL;	-- the next time; check() reports a table that is missing
+		END;
 		forgotten := inbox.forget_before(c.consumer, clock_timestamp() - c.remember_for);
 		IF made > 0 OR forgotten > 0 THEN
 			RETURN NEXT;
 		END IF;
 	END LOOP;
 	-- Failures of events that succeeded all the same, in another session. Others wait for a person.
-	DELETE FROM inbox.failures f
-	WHERE EXISTS (SELECT FROM inbox.events e WHERE e.consumer = f.consumer AND e.event_id = f.event_id);
+	BEGIN
+		DELETE FROM inbox.failures f
+		WHERE EXISTS (SELECT FROM inbox.events e WHERE e.consumer = f.consumer AND e.event_id = f.event_id);
+	EXCEPTION WHEN lock_not_available THEN
+		NULL;	-- the next time
+	END;
 END
 $$;
 COMMENT ON FUNCTION inbox.maintain() IS
 $$Begins a new partition for each consumer whose newest is older than a quarter of its window, and drops the partitions that the window has left behind. Returns the consumers for which it did something. Call it at least eight times a window, for instance daily. If it is not called, nothing is forgotten, and nothing else fails.
-No errors. Locks: the rows of the consumers, which are skipped if another session holds them; inbox.events in SHARE UPDATE EXCLUSIVE mode when it makes a partition; what it drops. Commit at once. Cost: reads what it drops once.$$;
+Errors: 25000 above READ COMMITTED. Locks: the rows of the consumers, which are skipped if another session holds them; inbox.events in SHARE UPDATE EXCLUSIVE mode when it makes a partition; what it drops. What it cannot lock in 50 ms is left for the next time. Commit at once. Cost: reads what it drops twice.$$;
 
 ---------------------------------------------------------------- receive
 
@@ -743,11 +770,11 @@ BEGIN ATOMIC
 	SELECT 'error', 'event type ' || quote_ident(u.event_type), format('the upcaster %s from version %s is gone, or has another owner than %s', u.function, u.from_version, quote_ident(u.function_owner))
 	FROM inbox.registered_upcasters() u WHERE NOT u.is_sound
 	UNION ALL
-	SELECT 'warning', 'event type ' || quote_ident(g.event_type), format('has no upcaster from version %s to %s', g.version, g.version + 1)
+	SELECT 'warning', 'event type ' || quote_ident(g.event_type), format('has no upcaster from version %s to %s', g.version, g.next)
 	FROM (
-		SELECT b.event_type, generate_series(b.first, b.last) AS version
-		FROM (SELECT u.event_type, min(u.from_version) AS first, max(u.from_version) AS last FROM inbox.upcasters u GROUP BY u.event_type) b) g
-	WHERE NOT EXISTS (SELECT FROM inbox.upcasters u WHERE u.event_type = g.event_type AND u.from_version = g.version);
+		SELECT u.event_type, u.from_version::bigint + 1 AS version, lead(u.from_version) OVER (PARTITION BY u.event_type ORDER BY u.from_version) AS next
+		FROM inbox.upcasters u) g
+	WHERE g.version < g.next;
 END;
 COMMENT ON FUNCTION inbox.check() IS
 $$Reports problems: partitions that are missing, not listed, altered, unlogged or of another owner; write grants, anything granted to PUBLIC, roles with more rights than CREATE EXTENSION accepts; windows that were not chosen or are short for what the source delivers; maintenance that does not run; events that were put aside; upcasters that are gone, or leave a gap. No row = nothing found.

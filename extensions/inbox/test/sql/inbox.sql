@@ -166,6 +166,7 @@ SELECT made, forgotten FROM inbox.maintain();
 SELECT t.try($$SELECT inbox.set_window(NULL, '1 day')$$);
 SELECT t.try($$SELECT inbox.set_window('', '1 day')$$);
 SELECT t.try($$SELECT inbox.set_window('c', '0')$$);
+SELECT t.try($$SELECT inbox.set_window('c', '101 years')$$);
 
 -- forgotten by hand
 SELECT inbox.forget('large', '1 day');
@@ -178,8 +179,13 @@ SELECT inbox.receive('large', t.event(2), 's', 't');
 SELECT inbox.forget('large', '1 day'), inbox.receive('large', t.event(1), 's', 't');
 SELECT t.try($$SELECT inbox.forget('no such consumer', '1 day')$$);
 SELECT t.try($$SELECT inbox.forget('large', '-1 day')$$);
+SELECT t.try($$SELECT inbox.forget('large', '10000 years')$$);
 SELECT t.try($$SELECT inbox.forget(NULL, '1 day')$$);
 SELECT t.try($$SELECT inbox.forget('large', NULL)$$);
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT t.try($$SELECT inbox.forget('large', '1 day')$$);
+SELECT t.try($$SELECT inbox.maintain()$$);
+ROLLBACK;
 
 -- A closed partition is looked into only for ids between its own, and its table opened only for its own.
 SELECT count(*) FILTER (WHERE inbox.receive('closed', t.event(n), 's', 't')) FROM generate_series(3, 5, 2) n;

@@ -3,7 +3,8 @@
 # Proves: of any number of sessions that receive an event, one commits its effect, whatever rolls back, while partitions are
 # made, in batches and one by one, and no deadlock occurs; after the server was killed in the middle, what was received and
 # what was done agree, and a delivery of everything again does the rest once; a prepared receive survives a restart and is waited for; a
-# dump, pg_upgrade, and a standby that is promoted, remember every event; a partition in use is not dropped.
+# dump, pg_upgrade, and a standby that is promoted, remember every event; a partition in use is not dropped, and delays
+# the maintenance of its own consumer alone.
 use strict;
 use warnings;
 
@@ -75,8 +76,8 @@ my $differences = q{
 
 foreach my $isolation ('read committed', 'repeatable read')
 {
-	local $ENV{PGOPTIONS} = "-c default_transaction_isolation=" . $isolation =~ s/ /\\ /r;
 	$node->safe_psql('postgres', q{TRUNCATE effects; SELECT inbox.forget('c', '0')});
+	local $ENV{PGOPTIONS} = "-c default_transaction_isolation=" . $isolation =~ s/ /\\ /r;
 	my ($out, $err) = run_command(pgbench('-c', 8, '-j', 2, '-t', 150, '-f', "$one\@6", '-f', "$many\@3", '-f', "$make\@0"));
 	like($out, qr{processed: 1200/1200}, "$isolation: no receive fails or deadlocks") or diag($err);
 	is($node->safe_psql('postgres', $differences), '0', '... and what was received was done once');
@@ -144,6 +145,18 @@ is($node->safe_psql('postgres', q{SELECT inbox.receive('used', event(1), 's', 't
 $session->query_safe('COMMIT');
 is($node->safe_psql('postgres', q{SELECT inbox.forget('used', '0')}), '2', '... until then');
 is($node->safe_psql('postgres', q{SELECT inbox.receive('used', event(1), 's', 't')}), 't', '... and is forgotten afterwards');
+
+$node->safe_psql('postgres', q{
+	SELECT inbox.set_window(consumer, '1 day'), inbox.receive(consumer, event(1), 's', 't') FROM unnest('{locked,unlocked}'::text[]) consumer;
+	UPDATE inbox.events SET consumed_at = consumed_at - interval '2 days' WHERE consumer LIKE '%locked';
+	UPDATE inbox.partitions SET begins = begins - interval '2 days' WHERE consumer LIKE '%locked'});
+my $partition = $node->safe_psql('postgres', q{SELECT number FROM inbox.partitions WHERE consumer = 'locked'});
+$session->query_safe("BEGIN; LOCK TABLE inbox.events_$partition");
+is($node->safe_psql('postgres', 'SELECT consumer, made, forgotten FROM inbox.maintain()'), 'unlocked|1|1', 'maintenance passes by a partition that is locked');
+$session->query_safe("ALTER TABLE inbox.events_$partition RENAME TO elsewhere; COMMIT");
+is($node->safe_psql('postgres', q{UPDATE inbox.partitions SET begins = begins - interval '2 days' WHERE consumer = 'unlocked'; SELECT inbox.receive('unlocked', event(1), 's', 't'); SELECT consumer, made FROM inbox.maintain()}), "t\nunlocked|1", '... and by one that is missing');
+$node->safe_psql('postgres', "ALTER TABLE inbox.elsewhere RENAME TO events_$partition");
+is($node->safe_psql('postgres', 'SELECT consumer, made, forgotten FROM inbox.maintain()'), 'locked|1|1', '... until it is there');
 
 # ---------------------------------------------------------------- dump and restore
 
