@@ -476,6 +476,7 @@ overcome(Intake *intake, const Obstacle &obstacle)
 		make_consumer(intake);
 	else
 		XactLockTableWait(obstacle.unsettled, nullptr, nullptr, XLTW_None);
+	intake->now = GetCurrentTimestamp();
 }
 
 } // namespace outbox

@@ -44,7 +44,7 @@ struct Intake {
 	EState *estate;
 	Oid caller;
 	int caller_context;
-	TimestampTz now; // wall clock at its beginning
+	TimestampTz now; // wall clock at its beginning, or after it has waited
 	const text *consumer;
 	int access; // to the partitions: only the newest gets new rows
 	Register partitions;

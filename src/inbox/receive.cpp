@@ -126,8 +126,10 @@ forget_failures(const Intake *intake, const Event *const *events, int count)
 		if (!events[i]->fresh || !events[i]->failed)
 			continue;
 		SPI_connect();
-		SPI_execute_with_args("DELETE FROM inbox.failures WHERE consumer = $1 AND event_id = $2", 2, types, values,
-							  nullptr, false, 0);
+		// The search_path is the caller's.
+		SPI_execute_with_args("DELETE FROM inbox.failures WHERE consumer OPERATOR(pg_catalog.=) $1 "
+							  "AND event_id OPERATOR(pg_catalog.=) $2",
+							  2, types, values, nullptr, false, 0);
 		SPI_finish();
 	}
 }

@@ -219,9 +219,8 @@ DECLARE
 	forgotten bigint := 0;
 BEGIN
 	IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-		RAISE EXCEPTION 'events cannot be forgotten in a % transaction', upper(current_setting('transaction_isolation'))
-			USING ERRCODE = 'invalid_transaction_state', DETAIL = 'Its snapshot does not show which events were received since.',
-				HINT = 'Use READ COMMITTED.';
+		RAISE EXCEPTION 'to forget events needs a READ COMMITTED transaction' USING ERRCODE = 'object_not_in_prerequisite_state',
+			DETAIL = 'What a transaction of a stricter isolation level sees may be older than the latest events.';
 	END IF;
 	FOR candidate IN
 		SELECT p.number FROM inbox.partitions p
@@ -255,7 +254,7 @@ END
 $$;
 COMMENT ON FUNCTION inbox.forget_before(text, timestamptz) IS
 $$Internal: drops the partitions of a consumer, except the newest, that hold no event consumed after cutoff. One that is in use for more than 50 ms is left for the next time. Returns the number of events in them. Reads what it drops twice.
-Errors: 25000 above READ COMMITTED.$$;
+Errors: 55000 above READ COMMITTED.$$;
 
 CREATE FUNCTION inbox.forget(consumer text, older_than interval) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -289,7 +288,7 @@ END
 $$;
 COMMENT ON FUNCTION inbox.forget(text, interval) IS
 $$Forgets events of a consumer that were consumed longer ago than older_than, and returns how many: an event that is forgotten would be new. It drops partitions whose events are all that old, so it may keep some, and never forgets a younger one.
-Errors: 22004 NULL; 22023 a negative older_than, or one above 100 years; 25000 above READ COMMITTED; 42704 no such consumer. Locks: the consumer's row, and what it drops; a partition that is in use for more than 50 ms is left. Commit at once: receives of this consumer wait for the end of the transaction. Cost: reads the events that it forgets twice.$$;
+Errors: 22004 NULL; 22023 a negative older_than, or one above 100 years; 55000 above READ COMMITTED; 42704 no such consumer. Locks: the consumer's row, and what it drops; a partition that is in use for more than 50 ms is left. Commit at once: receives of this consumer wait for the end of the transaction. Cost: reads the events that it forgets twice.$$;
 
 CREATE FUNCTION inbox.set_window(consumer text, remember_for interval) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -356,7 +355,7 @@ END
 $$;
 COMMENT ON FUNCTION inbox.maintain() IS
 $$Begins a new partition for each consumer whose newest is older than a quarter of its window, and drops the partitions that the window has left behind. Returns the consumers for which it did something. Call it at least eight times a window, for instance daily. If it is not called, nothing is forgotten, and nothing else fails.
-Errors: 25000 above READ COMMITTED. Locks: the rows of the consumers, which are skipped if another session holds them; inbox.events in SHARE UPDATE EXCLUSIVE mode when it makes a partition; what it drops. What it cannot lock in 50 ms is left for the next time. Commit at once. Cost: reads what it drops twice.$$;
+Errors: 55000 above READ COMMITTED. Locks: the rows of the consumers, which are skipped if another session holds them; inbox.events in SHARE UPDATE EXCLUSIVE mode when it makes a partition; what it drops. What it cannot lock in 50 ms is left for the next time. Commit at once. Cost: reads what it drops twice.$$;
 
 ---------------------------------------------------------------- receive
 

@@ -219,6 +219,19 @@ SELECT inbox.forget('fresh', '0'), inbox.receive('fresh', t.event(1), 's', 't'),
 COMMIT;
 SELECT place, events FROM t.partitions WHERE consumer = 'fresh';
 
+-- operators of the caller's search_path are not called as the owner of the tables
+CREATE FUNCTION t.equal(text, text) RETURNS boolean LANGUAGE plpgsql AS $$BEGIN RAISE 'called by %', current_user; END$$;
+CREATE OPERATOR t.= (LEFTARG = text, RIGHTARG = text, FUNCTION = t.equal);
+CREATE FUNCTION t.equal(uuid, uuid) RETURNS boolean LANGUAGE plpgsql AS $$BEGIN RAISE 'called by %', current_user; END$$;
+CREATE OPERATOR t.= (LEFTARG = uuid, RIGHTARG = uuid, FUNCTION = t.equal);
+GRANT USAGE ON SCHEMA t TO inbox_owner;
+SELECT inbox.failed('operators', t.event(1), 'error');
+SET search_path = t, pg_catalog;
+SELECT inbox.receive('operators', t.event(1), 's', 't');
+RESET search_path;
+DROP OPERATOR t.= (text, text), t.= (uuid, uuid);
+DROP FUNCTION t.equal(text, text), t.equal(uuid, uuid);
+
 -- stats: the lag by the time in a UUIDv7
 SELECT inbox.event_time('018bcfe5-687b-7000-8000-000000000000'), inbox.event_time(t.event(1));
 SELECT inbox.receive('lag', ('018bcfe5-687b-7000-8000-00000000000' || n)::uuid, 's', 't') FROM generate_series(1, 2) n;

@@ -158,6 +158,15 @@ is($node->safe_psql('postgres', q{UPDATE inbox.partitions SET begins = begins - 
 $node->safe_psql('postgres', "ALTER TABLE inbox.elsewhere RENAME TO events_$partition");
 is($node->safe_psql('postgres', 'SELECT consumer, made, forgotten FROM inbox.maintain()'), 'locked|1|1', '... until it is there');
 
+# The window of an event begins when it is received, not when that began to wait.
+$session->query_safe(q{BEGIN; SELECT inbox.receive('waited', event(1), 's', 't')});
+start_query($other, q{SELECT inbox.receive('waited', event(1), 's', 't')});
+wait_until_blocked($node, $other, 'a receive');
+my $ended = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
+$session->query_safe('ROLLBACK');
+is(scalar(result_of($other)), 't', '... until the other one has rolled back');
+is($node->safe_psql('postgres', "SELECT consumed_at > '$ended' FROM inbox.log WHERE consumer = 'waited'"), 't', '... and is of then');
+
 # ---------------------------------------------------------------- dump and restore
 
 $node->safe_psql('postgres', q{
