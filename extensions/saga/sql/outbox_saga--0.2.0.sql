@@ -172,6 +172,7 @@ CREATE TABLE saga.instances (
 CREATE INDEX instances_open_type ON saga.instances (saga_type, status) WHERE status IN ('started', 'running', 'compensating');
 CREATE INDEX instances_correlation ON saga.instances (correlation_id) WHERE correlation_id IS NOT NULL;
 CREATE INDEX instances_open_updated ON saga.instances (updated_at) WHERE status IN ('started', 'running', 'compensating');
+CREATE INDEX instances_waiting_again ON saga.instances (updated_at) WHERE completed_at IS NOT NULL AND current_step IS NOT NULL AND definition_version IS NOT NULL;
 COMMENT ON TABLE saga.instances IS 'The sagas. The functions change it, and lock a row of it before anything else of that saga.';
 COMMENT ON COLUMN saga.instances.id IS 'the saga';
 COMMENT ON COLUMN saga.instances.saga_type IS 'its kind';
@@ -299,6 +300,7 @@ COMMENT ON INDEX saga.instances_pkey IS 'finds a saga';
 COMMENT ON INDEX saga.instances_open_type IS 'finds open sagas of a type';
 COMMENT ON INDEX saga.instances_correlation IS 'finds the sagas of a correlation_id';
 COMMENT ON INDEX saga.instances_open_updated IS 'finds those that are stuck';
+COMMENT ON INDEX saga.instances_waiting_again IS 'finds those that have failed and wait for a compensation all the same';
 COMMENT ON INDEX saga.runs_pkey IS 'finds what a saga was started with';
 COMMENT ON INDEX saga.runs_key IS 'a key starts one saga';
 COMMENT ON INDEX saga.steps_pkey IS 'lists the steps of a saga';
@@ -402,10 +404,13 @@ CREATE FUNCTION saga.stuck(older_than interval) RETURNS SETOF saga.instances
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 	SELECT i.* FROM saga.instances i
 	WHERE i.status IN ('started', 'running', 'compensating') AND i.updated_at < clock_timestamp() - older_than
-	ORDER BY i.updated_at
+	UNION ALL
+	SELECT i.* FROM saga.instances i
+	WHERE i.completed_at IS NOT NULL AND i.current_step IS NOT NULL AND i.definition_version IS NOT NULL AND i.updated_at < clock_timestamp() - older_than
+	ORDER BY updated_at
 $$;
 COMMENT ON FUNCTION saga.stuck(interval) IS
-$$Open sagas that have not changed for so long, the oldest first. No errors, no locks. Cost: reads an index of the open ones.$$;
+$$Open sagas that have not changed for so long, the oldest first, and failed ones that wait for a compensation again, after retry or a late answer. No errors, no locks. Cost: reads an index of these.$$;
 
 ---------------------------------------------------------------- definitions
 

@@ -245,9 +245,11 @@ SELECT t.bad('unreserve');
 SELECT * FROM t.show(6);
 SELECT t.ok('reserve', '{"shelf": 6}');
 SELECT * FROM t.show(6);
+SELECT status, current_step FROM saga.stuck('0') WHERE id = t.of(6);
 SELECT command FROM t.work();
 SELECT t.ok('unreserve');
 SELECT * FROM t.show(6);
+SELECT status, current_step FROM saga.stuck('0') WHERE id = t.of(6);
 
 -- late: it was not done
 SELECT t.launch('order', 7);
