@@ -116,6 +116,7 @@ COMMENT ON COLUMN saga.definitions.audit IS 'full: audit_log has whole states; d
 COMMENT ON COLUMN saga.definitions.created_at IS 'when it was defined';
 COMMENT ON COLUMN saga.definitions.created_by IS 'by whom';
 
+-- No foreign key, here or elsewhere: pg_restore --jobs fills the tables of an extension in any order.
 CREATE TABLE saga.definition_steps (
 	saga_type text COLLATE "C" NOT NULL,
 	version integer NOT NULL,
@@ -131,7 +132,6 @@ CREATE TABLE saga.definition_steps (
 	parallel_group text COLLATE "C",
 	CONSTRAINT definition_steps_pkey PRIMARY KEY (saga_type, version, step_no),
 	CONSTRAINT definition_steps_name UNIQUE (saga_type, version, name),
-	CONSTRAINT definition_steps_definition FOREIGN KEY (saga_type, version) REFERENCES saga.definitions,
 	CONSTRAINT definition_steps_answer CHECK (answer IN ('completion', 'reply')),
 	CONSTRAINT definition_steps_timeout CHECK (timeout > interval '0' AND timeout <= interval '100 years'),
 	CONSTRAINT definition_steps_max_attempts CHECK (max_attempts > 0)
@@ -279,7 +279,6 @@ COMMENT ON CONSTRAINT definitions_pkey ON saga.definitions IS 'a version once';
 COMMENT ON CONSTRAINT definitions_audit ON saga.definitions IS 'how states are kept';
 COMMENT ON CONSTRAINT definition_steps_pkey ON saga.definition_steps IS 'a step once';
 COMMENT ON CONSTRAINT definition_steps_name ON saga.definition_steps IS 'a name once';
-COMMENT ON CONSTRAINT definition_steps_definition ON saga.definition_steps IS 'whose step it is';
 COMMENT ON CONSTRAINT definition_steps_answer ON saga.definition_steps IS 'how it is answered';
 COMMENT ON CONSTRAINT definition_steps_timeout ON saga.definition_steps IS 'a timeout is positive, and its deadline a time';
 COMMENT ON CONSTRAINT definition_steps_max_attempts ON saga.definition_steps IS 'at least one attempt';
