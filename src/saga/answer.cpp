@@ -1,8 +1,9 @@
 // saga.succeed, saga.fail, saga.reply: participants answer commands.
 //
 // Guarantees: the saga is locked before the message of its command, so that an answer and a timeout that gives up the
-// same command do not deadlock. The first answer to a command counts. The answer of a worker counts even if its command
-// was taken from it, because the work is done: then no lease is asked for. No work commits that nothing would undo.
+// same command do not deadlock. The first answer to a command counts. The success of a worker counts even if its
+// command was taken from it, because the work is done: then no lease is asked for. Its failure counts then if no
+// other worker had the command after it. No work commits that nothing would undo.
 
 #include "message/lease.h"
 #include "message/pending_row.h"
@@ -43,13 +44,24 @@ begin_report_of(Run *run, Call *call, Report *report)
 		run->headers = report->command.headers;
 }
 
-// As outbox.complete(), unless the message was taken from its worker.
+// Whether the message ended under this lease.
+bool
+is_of_last_worker(const Run *run, const Report *report)
+{
+	Recorded recorded = recorded_under(run->call, report->of_try.id, report->of_try.token);
+
+	return recorded.attempt_no > 0 && is_terminal(recorded.state);
+}
+
+// As outbox.complete(), unless the message was taken from its worker. What is done is done, but that it was not done is
+// known to the last worker alone.
 void
 settle_command(FunctionCallInfo fcinfo, Run *run, Report *report)
 {
 	const text *worker;
 
-	if (report->late && find_pending(run->call, report->of_try.id) == nullptr)
+	if (report->late && find_pending(run->call, report->of_try.id) == nullptr &&
+		(report->of_try.state == core::Record::dispatched || is_of_last_worker(run, report)))
 		return;
 	worker = worker_argument(fcinfo, 2);
 	report->of_try.has_state = true;

@@ -455,7 +455,8 @@ BEGIN
 	IF saga.waits_for(s, c.direction, c.round) THEN
 		PERFORM saga.refuse_unsent(outbox_id, s, c.direction);
 	END IF;
-	IF NOT late OR EXISTS (SELECT FROM outbox.pending p WHERE p.outbox_id = fail.outbox_id) THEN
+	IF NOT late OR EXISTS (SELECT FROM outbox.pending p WHERE p.outbox_id = fail.outbox_id)
+		OR NOT EXISTS (SELECT FROM outbox.attempts a WHERE a.outbox_id = fail.outbox_id AND a.lease_token = fail.lease_token AND a.state <> 'RETRYABLE') THEN
 		SELECT r.recorded INTO recorded FROM outbox.complete(outbox_id, lease_token, worker_id,
 			CASE WHEN retryable THEN 'RETRYABLE' ELSE 'FAILED' END::outbox.attempt_state, error_code => fail.error_code, error_message => fail.error_message) r;
 	END IF;

@@ -261,6 +261,23 @@ SELECT command FROM t.work();
 SELECT t.ok('unreserve');
 SELECT * FROM t.show(7);
 
+-- late: of two workers that had it only the last one knows that it was not done
+SELECT t.launch('order', 14);
+SELECT command FROM t.work();
+UPDATE outbox.pending SET lease_expires_at = now() - interval '1 s' WHERE outbox_id = (t.held('reserve')).outbox_id;
+SELECT command FROM t.work();
+SELECT saga.abort(t.of(14), 'no longer wanted');
+CREATE FUNCTION t.bad_first(command text) RETURNS text LANGUAGE sql AS $$
+	SELECT saga.fail(h.outbox_id, h.lease_token, 'w', 'NO', 'it broke')::text FROM t.held h WHERE h.outbox_id = (t.held(bad_first.command)).outbox_id ORDER BY h.ctid LIMIT 1
+$$;
+SELECT t.try($$SELECT t.bad_first('reserve')$$);
+SELECT * FROM t.show(14);
+SELECT t.ok('reserve', '{"shelf": 14}');
+SELECT * FROM t.show(14);
+SELECT command FROM t.work();
+SELECT t.ok('unreserve');
+SELECT * FROM t.show(14);
+
 -- ---------------------------------------------------------------- dead letters come by the dead_letter_queue
 SELECT t.launch('order', 8);
 SELECT command FROM t.work();
