@@ -618,12 +618,16 @@ DECLARE
 	first_block bigint;
 BEGIN
 	FOR partition IN
-		SELECT c.oid FROM inbox.partitions p JOIN pg_class c ON c.oid = to_regclass('inbox.events_' || p.number)
+		SELECT c.oid, p.number FROM inbox.partitions p JOIN pg_class c ON c.oid = to_regclass('inbox.events_' || p.number)
 		WHERE p.consumer = of_consumer AND has_table_privilege(c.oid, 'SELECT') ORDER BY p.number DESC
 	LOOP
 		first_block := greatest(pg_relation_size(partition.oid) / current_setting('block_size')::bigint - 128, 0);
-		EXECUTE format('SELECT e.consumed_at, e.event_id FROM %s e WHERE e.ctid >= %L::tid ORDER BY e.consumed_at DESC LIMIT 1',
-			partition.oid::regclass, format('(%s,0)', first_block)) INTO consumed_at, event_id;
+		BEGIN
+			EXECUTE format('SELECT e.consumed_at, e.event_id FROM inbox.events_%s e WHERE e.ctid >= %L::tid ORDER BY e.consumed_at DESC LIMIT 1',
+				partition.number, format('(%s,0)', first_block)) INTO consumed_at, event_id;
+		EXCEPTION WHEN undefined_table THEN
+			NULL;	-- it was dropped meanwhile
+		END;
 		EXIT WHEN event_id IS NOT NULL;
 	END LOOP;
 END
