@@ -45,11 +45,13 @@ Relation
 open_table_of_inbox(const char *name)
 {
 	Oid oid = inbox_relation(name);
+	Relation rel;
 
-	if (!OidIsValid(oid))
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation inbox.%s is missing", name)));
 	expect_no_pins();
-	return table_open(oid, AccessShareLock);
+	rel = OidIsValid(oid) ? try_table_open(oid, AccessShareLock) : nullptr;
+	if (rel == nullptr)
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE), errmsg("relation inbox.%s is missing", name)));
+	return rel;
 }
 
 [[noreturn]] void
