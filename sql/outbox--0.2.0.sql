@@ -1058,7 +1058,7 @@ CREATE FUNCTION outbox.reschedule(outbox_id uuid, next_attempt_at timestamptz DE
 RETURNS timestamptz LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_reschedule';
 COMMENT ON FUNCTION outbox.reschedule(uuid, timestamptz, integer) IS
 $$Makes a pending message that no worker holds due at another time, or gives it another priority, and returns when it is due. The ledger gets no row.
-next_attempt_at: not claimed before, now() = at once, never before it was enqueued; NULL = as it is. priority: 0 to 15; NULL = as it is.
+next_attempt_at: not claimed before, now() = at once, never before it was enqueued, or before now if the clock was set back since; NULL = as it is. priority: 0 to 15; NULL = as it is.
 Errors: P7005 not pending; 55006 leased; 22004 and 22023 bad arguments. Locks: waits for the pending row. Cost: one row and two index entries.$$;
 
 CREATE FUNCTION outbox.replay(outbox_id uuid, deliver_at timestamptz DEFAULT NULL)

@@ -79,7 +79,7 @@ OUTBOX_FUNCTION(outbox_reschedule)
 		CHECK_FOR_INTERRUPTS();
 		row = free_row(&call, id);
 		if (schedule.has_time)
-			row->next_attempt_at = Max(schedule.next_attempt_at, row->created_at);
+			row->next_attempt_at = Max(schedule.next_attempt_at, Min(row->created_at, call.now));
 		if (schedule.has_priority)
 			row->priority = schedule.priority;
 	} while (store(&call, row, Wait::for_row) != Changed::done);

@@ -58,6 +58,11 @@ SELECT count(outbox.reschedule(t.id(e), '2000-01-01')) FROM unnest('{a,c}'::text
 -- Not before it was enqueued: its age is what it was.
 SELECT bool_and(next_attempt_at = created_at) AS since_enqueued FROM outbox.pending;
 SELECT oldest_due_age_seconds < 1000 AS sane FROM outbox.status WHERE queue = 'q';
+-- The clock was set back since it was enqueued: at once all the same.
+UPDATE outbox.pending SET created_at = created_at + interval '1 day', next_attempt_at = created_at + interval '1 day' WHERE outbox_id = t.id('a');
+SELECT outbox.reschedule(t.id('a'), d) <= clock_timestamp() AS due FROM unnest(ARRAY[clock_timestamp(), '2000-01-01']) d;
+UPDATE outbox.pending SET created_at = created_at - interval '1 day' WHERE outbox_id = t.id('a');
+SELECT next_attempt_at >= created_at AS sane FROM outbox.pending WHERE outbox_id = t.id('a');
 SELECT event_type, priority FROM outbox.claim('w', 1, queues => '{q}');
 SELECT outbox.reschedule(t.id('a'), clock_timestamp() + interval '1 hour', 15) > clock_timestamp() AS later;
 SELECT message, state FROM t.pending;
