@@ -50,10 +50,11 @@ struct Verification {
 	int64 lost_no;          // the same, if nothing else is left of it; 0 = none
 };
 
-// The partitions whose names end so were retired at that time.
+// The partitions whose names end so were retired at that time, with what that seal and those before it cover.
 struct Retired {
 	const char *suffix;
-	TimestampTz at;
+	TimestampTz at; // or later
+	int64 last_no;  // 0 = none
 };
 
 template <typename T>
@@ -254,6 +255,7 @@ take_retired(Verification *all, HeapTuple tuple, TupleDesc desc)
 
 	retired->suffix = pstrdup(SPI_getvalue(tuple, desc, 1));
 	retired->at = DatumGetTimestampTz(SPI_getbinval(tuple, desc, 2, &isnull));
+	retired->last_no = DatumGetInt64(SPI_getbinval(tuple, desc, 3, &isnull));
 	all->retired = lappend(all->retired, retired);
 	MemoryContextSwitchTo(previous);
 }
@@ -263,12 +265,14 @@ take_retired(Verification *all, HeapTuple tuple, TupleDesc desc)
 void
 read_audit_events(Verification *all)
 {
-	run_at(Max(GetCurrentTimestamp(), published_floor()),
-		   "SELECT CASE event WHEN 'PARTITION_RETIRED' THEN "
-		   "pg_catalog.substr(detail ->> 'partition', pg_catalog.length('messages') + 1) END, pg_catalog.max(at), "
-		   "pg_catalog.max(CASE WHEN detail ->> 'seal_no' ~ '^[0-9]{1,18}$' THEN (detail ->> 'seal_no')::bigint END) "
-		   "FROM outbox.events WHERE event = 'SEALED' "
-		   "OR (event = 'PARTITION_RETIRED' AND detail ->> 'partition' IS NOT NULL AND at <= $1) GROUP BY 1");
+	run_at(
+		Max(GetCurrentTimestamp(), published_floor()),
+		"SELECT CASE event WHEN 'PARTITION_RETIRED' THEN "
+		"pg_catalog.substr(detail ->> 'partition', pg_catalog.length('messages') + 1) END, pg_catalog.max(at), "
+		"pg_catalog.max(CASE WHEN seal_no ~ '^[0-9]{1,18}$' THEN seal_no::bigint END) FROM outbox.events "
+		"CROSS JOIN LATERAL (SELECT detail ->> CASE event WHEN 'SEALED' THEN 'seal_no' ELSE 'last_seal' END) s (seal_no) "
+		"WHERE event = 'SEALED' "
+		"OR (event = 'PARTITION_RETIRED' AND detail ->> 'partition' IS NOT NULL AND at <= $1) GROUP BY 1");
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		HeapTuple tuple = SPI_tuptable->vals[i];
@@ -287,6 +291,7 @@ read_audit_events(Verification *all)
 bool
 is_retired(const Verification *all, const WantedPart *wanted)
 {
+	const Known *seal = &all->known[wanted->window];
 	const char *table = core::sealed_forms[wanted->table]->table;
 	// Events name partitions without their schema.
 	const char *dot = strrchr(wanted->partition, '.');
@@ -299,7 +304,8 @@ is_retired(const Verification *all, const WantedPart *wanted)
 	{
 		const Retired *retired = static_cast<const Retired *>(lfirst(cell));
 
-		if (strcmp(name + strlen(table), retired->suffix) == 0 && all->known[wanted->window].to_at <= retired->at)
+		if (strcmp(name + strlen(table), retired->suffix) == 0 && seal->seal_no <= retired->last_no &&
+			seal->to_at <= retired->at)
 			return true;
 	}
 	return false;

@@ -369,9 +369,20 @@ forget_subjects(const Leaves *leaves)
 		run("DELETE FROM outbox.subject_messages s USING %s m WHERE m.outbox_id = s.outbox_id", leaves->messages_name);
 }
 
+// The events that tell of pairs that went before go, too. Without them the rows of those would be missing to the seals.
+void
+repeat_retirements(const Leaves *leaves)
+{
+	run("SELECT outbox.record_event('PARTITION_RETIRED', detail => e.detail) FROM (SELECT DISTINCT "
+		"(detail - 'application_name' - 'client_addr') || '{\"repeated\": true}' AS detail FROM %s "
+		"WHERE event = 'PARTITION_RETIRED' AND detail ? 'last_seal') e",
+		leaves->events_name);
+}
+
 void
 remove_leaves(const Leaves *leaves)
 {
+	repeat_retirements(leaves);
 	run("DELETE FROM outbox.dead d USING %s a WHERE a.outbox_id = d.outbox_id AND a.state = 'FAILED'",
 		leaves->attempts_name);
 	forget_subjects(leaves);
@@ -464,7 +475,13 @@ try_next(int64 after_ms, RetiredPair *pair, const Policy *policy, MemoryContext 
 	SPI_connect();
 	pair->retired = !leaves.is_default || !is_empty(&leaves);
 	if (pair->retired)
+	{
+		const char *last_seal;
+
 		retire(&leaves, after_ms, until_ms);
+		last_seal = ask("SELECT seal_no FROM outbox.seals ORDER BY seal_no DESC LIMIT 1");
+		pair->last_seal = last_seal != nullptr ? MemoryContextStrdup(context, last_seal) : nullptr;
+	}
 	SPI_finish();
 }
 
@@ -479,7 +496,7 @@ retire_next(int64 after_ms)
 	MemoryContext context = CurrentMemoryContext;
 	ErrorData *error;
 
-	*pair = {nullptr, "outbox.messages", nullptr, false, false, false, PG_INT64_MAX};
+	*pair = {nullptr, "outbox.messages", nullptr, false, false, false, PG_INT64_MAX, nullptr};
 	error = in_subtransaction([&] {
 		*policy = retention_policy();
 		try_next(after_ms, pair, policy, context);

@@ -20,6 +20,8 @@ retire_and_record(int64 after_ms)
 	detail = begin_object();
 	put_field(&detail, "partition", pair.object);
 	put_field(&detail, "done", pair.detail);
+	if (pair.last_seal != nullptr)
+		put_field(&detail, "last_seal", pair.last_seal);
 	event.detail = end_object(&detail);
 	record_event(&call, event);
 	end_call(&call);

@@ -191,6 +191,19 @@ SELECT t.did();
 SELECT seal_no FROM outbox.seal();
 SELECT * FROM outbox.verify_seals();
 ROLLBACK;
+-- ... also when the event that says so was retired as well.
+BEGIN;
+SELECT seal_no FROM outbox.seal();
+SELECT t.did();
+SELECT t.make_pair('20200115', d - interval '28 days', d - interval '21 days') FROM date_trunc('day', now(), 'UTC') d;
+SELECT t.without_guards($$UPDATE outbox.events SET event_id = t.aged(event_id, '25 days') WHERE event = 'PARTITION_RETIRED' AND detail ? 'last_seal'$$);
+SELECT seal_no FROM outbox.seal();
+SELECT t.did();
+SELECT seal_no FROM outbox.seal();
+SELECT * FROM outbox.verify_seals();
+SELECT detail ->> 'partition' AS partition, detail ->> 'last_seal' AS last_seal, detail ->> 'repeated' AS repeated FROM outbox.events
+WHERE event = 'PARTITION_RETIRED' AND detail ? 'last_seal' ORDER BY event_id;
+ROLLBACK;
 -- Rolled back, it has not happened.
 BEGIN;
 SELECT t.did();

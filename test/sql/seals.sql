@@ -81,8 +81,8 @@ SELECT t.found_after($$INSERT INTO outbox.messages (outbox_id, queue, event_id, 
 SELECT t.found_after($$ALTER TABLE outbox.messages DETACH PARTITION outbox.$leaf; DROP TABLE outbox.$leaf$$);
 SELECT t.found_after($$ALTER TABLE outbox.$leaf RENAME TO messages_other$$);
 -- ... which is right once its retirement is recorded, for what was sealed before.
-SELECT t.found_after($$SELECT outbox.record_event('PARTITION_RETIRED', detail => '{"partition": "$leaf"}'); ALTER TABLE outbox.messages DETACH PARTITION outbox.$leaf; DROP TABLE outbox.$leaf$$);
-SELECT t.found_after($$SELECT outbox.record_event('PARTITION_RETIRED', detail => '{"partition": "messages_other"}'); ALTER TABLE outbox.messages DETACH PARTITION outbox.$leaf; DROP TABLE outbox.$leaf$$);
+SELECT t.found_after(format($$SELECT outbox.record_event('PARTITION_RETIRED', detail => '{"partition": "$leaf", "last_seal": "%s"}'); ALTER TABLE outbox.messages DETACH PARTITION outbox.$leaf; DROP TABLE outbox.$leaf$$, last_seal)) FROM unnest('{1,9,x}'::text[]) last_seal;
+SELECT t.found_after($$SELECT outbox.record_event('PARTITION_RETIRED', detail => '{"partition": "messages_other", "last_seal": "9"}'); ALTER TABLE outbox.messages DETACH PARTITION outbox.$leaf; DROP TABLE outbox.$leaf$$);
 -- The seals themselves.
 SELECT t.found_after($$UPDATE outbox.seals SET messages = 7 WHERE seal_no = 2$$);
 SELECT t.found_after($$UPDATE outbox.seals SET parts = jsonb_set(parts, '{0,rows}', '7') WHERE seal_no = 2$$);
@@ -101,7 +101,7 @@ SELECT t.found_after($$DELETE FROM outbox.seals WHERE seal_no = 1$$);
 SELECT t.found_after($$DELETE FROM outbox.seals WHERE seal_no = (SELECT max(seal_no) FROM outbox.seals)$$);
 SELECT t.found_after($$DELETE FROM outbox.seals$$);
 -- An event that would never be sealed excuses nothing.
-SELECT t.found_after($$INSERT INTO outbox.events (event_id, event, at, actor, detail) VALUES (gen_random_uuid(), 'PARTITION_RETIRED', '2999-01-01', 'x', '{"partition": "$leaf"}'); TRUNCATE outbox.$leaf$$);
+SELECT t.found_after($$INSERT INTO outbox.events (event_id, event, at, actor, detail) VALUES (gen_random_uuid(), 'PARTITION_RETIRED', '2999-01-01', 'x', '{"partition": "$leaf", "last_seal": "9"}'); TRUNCATE outbox.$leaf$$);
 -- Nothing of this stayed.
 SELECT * FROM t.verified();
 SELECT t.found_after($$UPDATE outbox.pending SET priority = 3$$);
