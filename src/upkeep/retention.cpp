@@ -370,19 +370,29 @@ forget_subjects(const Leaves *leaves)
 }
 
 // The events that tell of pairs that went before go, too. Without them the rows of those would be missing to the seals.
-void
-repeat_retirements(const Leaves *leaves)
+const char *
+retirements_told(const Leaves *leaves)
 {
-	run("SELECT outbox.record_event('PARTITION_RETIRED', detail => e.detail) FROM (SELECT DISTINCT "
-		"(detail - 'application_name' - 'client_addr') || '{\"repeated\": true}' AS detail FROM %s "
-		"WHERE event = 'PARTITION_RETIRED' AND detail ? 'last_seal') e",
+	return ask(
+		"SELECT jsonb_agg(DISTINCT (detail - 'application_name' - 'client_addr') || '{\"repeated\": true}') FROM %s "
+		"WHERE event = 'PARTITION_RETIRED' AND detail ? 'last_seal'",
 		leaves->events_name);
+}
+
+// Once the leaves are gone: without a partition of today the new events are in DEFAULT.
+void
+repeat_retirements(const char *told)
+{
+	if (told != nullptr)
+		run("SELECT outbox.record_event('PARTITION_RETIRED', detail => detail) FROM jsonb_array_elements(%s) detail",
+			quote_literal_cstr(told));
 }
 
 void
 remove_leaves(const Leaves *leaves)
 {
-	repeat_retirements(leaves);
+	const char *told = retirements_told(leaves);
+
 	run("DELETE FROM outbox.dead d USING %s a WHERE a.outbox_id = d.outbox_id AND a.state = 'FAILED'",
 		leaves->attempts_name);
 	forget_subjects(leaves);
@@ -404,6 +414,7 @@ remove_leaves(const Leaves *leaves)
 		archive(&leaves->policy, "attempts", leaves->attempts_name);
 		archive(&leaves->policy, "events", leaves->events_name);
 	}
+	repeat_retirements(told);
 }
 
 void
