@@ -10,6 +10,8 @@
 #include <thread>
 #include <utility>
 
+#include <sys/ioctl.h>
+
 namespace relay {
 
 namespace {
@@ -109,6 +111,15 @@ is_on(const PGconn *connection, const char *parameter)
 	const char *value = PQparameterStatus(connection, parameter);
 
 	return value != nullptr && strcmp(value, "on") == 0;
+}
+
+// An answer that is large takes longer than a server that is silent is waited for.
+bool
+something_came(const PGconn *connection)
+{
+	int bytes = 0;
+
+	return ioctl(PQsocket(connection), FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
 // libpq itself finds that a server takes no writes, or asks for a password that is missing, and has no code for these.
@@ -353,8 +364,11 @@ Connection::pump(const std::function<void(const std::string &)> &notified)
 {
 	if (!connection || broken())
 		return;
+	const bool heard = something_came(connection.get());
 	if (PQconsumeInput(connection.get()) != 1)
 		return fail(trimmed(PQerrorMessage(connection.get())));
+	if (heard && !commands.empty())
+		commands.front().sent = Clock::now();
 	flush();
 	take_results();
 	while (PGnotify *notify = PQnotifies(connection.get()))

@@ -145,6 +145,9 @@ Source::take_claimed(const ClaimPlan &plan, const Rows &rows, int first_row, Clo
 {
 	int first_column = first_row > 0 ? 5 : 1; // a report's columns come before
 	auto count = static_cast<size_t>(rows.count() - first_row);
+	const auto now = Clock::now();
+	Clock::duration lease{};
+	bool late = false;
 
 	appetite.answered(plan, count);
 	tried_alone(plan);
@@ -157,8 +160,28 @@ Source::take_claimed(const ClaimPlan &plan, const Rows &rows, int first_row, Clo
 		if (plan.unread)
 			accept(decode_unread(rows, row, sent), plan.queues.size() == 1 ? plan.queues.front() : "");
 		else
-			accept(decode(rows, row, first_column, sent));
+		{
+			Claimed claimed = decode(rows, row, first_column, sent);
+
+			// That of the first row is the longest: the server read its clock again for each.
+			lease = std::max(lease, claimed.lease.until - sent);
+			late = late || claimed.lease.until <= now;
+			accept(std::move(claimed));
+		}
 	}
+	if (!plan.unread)
+		fit_to_lease(plan, count, now - sent, late ? std::min(lease, now - sent) : lease);
+}
+
+// What takes long to come is claimed in smaller numbers, so that its leases do not run out on the way: two claims,
+// which come one after the other, shall take a quarter of a lease.
+void
+Source::fit_to_lease(const ClaimPlan &plan, size_t count, Clock::duration took, Clock::duration lease)
+{
+	if (count > 0 && took > lease / 2)
+		most_readable = std::max<size_t>(static_cast<size_t>(static_cast<double>(count) * (lease / (8.0 * took))), 1);
+	else if (count >= plan.size && took < lease / 8 && most_readable < my_settings.batch)
+		most_readable *= 2;
 }
 
 // The connection works, so that the first attempt after it is lost comes without a pause.
@@ -167,7 +190,6 @@ Source::claimed_again(const ClaimPlan &plan)
 {
 	pause = 0ms;
 	unread = false;
-	most_readable = most_readable < my_settings.batch && !plan.unread ? most_readable * 2 : most_readable;
 	for (const auto &queue : plan.queues)
 		unknown_queues.erase(queue);
 	if (refusal.empty() || !unknown_queues.empty())

@@ -73,6 +73,7 @@ private:
 	void lost_connection(Clock::time_point now);
 	void refused(std::string_view what, const Rows &rows);
 	bool is_news(std::string_view what, const std::string &text);
+	void set_up();
 	void listen();
 	void read_rights();
 	void read_orderings();
@@ -87,6 +88,7 @@ private:
 	void take_claimed(const ClaimPlan &plan, const Rows &rows, int first_row, Clock::time_point sent);
 	void tried_alone(const ClaimPlan &plan);
 	void claimed_again(const ClaimPlan &plan);
+	void fit_to_lease(const ClaimPlan &plan, size_t count, Clock::duration took, Clock::duration lease);
 	void claim_refused(const ClaimPlan &plan, const Rows &rows);
 	void unreadable(const ClaimPlan &plan, const Rows &rows, bool alone);
 	void accept(Claimed claimed);
@@ -146,7 +148,7 @@ private:
 	std::map<std::string, Clock::time_point> unknown_queues; // and when to try again
 	std::deque<std::string> suspects;                        // queues of which one is not there
 	bool keys_are_free = false;                              // by what is reported next
-	size_t most_readable = SIZE_MAX;                         // in a claim, since one message made a larger one fail
+	size_t most_readable = SIZE_MAX;                         // in a claim, since a larger one failed or took too long
 	bool unread = false;                                     // the next claim is without the text of the message
 	Answer why_unread;
 	Clock::time_point claim_after{};

@@ -11,6 +11,7 @@
 #   cut                          all connections are reset at once
 #   cut_after(BYTES, DIRECTION)  after so many bytes more ('up', which is the default, or 'down'), counted over all
 #                                connections together, all are reset; with that, once
+#   slow(RATE)                   each connection carries so many bytes a second to the client
 #   resume                       as in the beginning; what a hole held back is sent
 #   stats                        accepted, open, up, down (bytes that were forwarded), cuts
 #   wait_stats(SUB)              until SUB, of the stats, is true
@@ -45,6 +46,8 @@ sub cut { my ($self) = @_; return $self->tell(do => 'cut'); }
 sub resume { my ($self) = @_; return $self->{pid} ? $self->tell(do => 'resume') : 1; }
 sub stats { my ($self) = @_; return $self->tell(do => 'stats'); }
 sub cut_after { my ($self, $bytes, $direction) = @_; return $self->tell(do => 'cut_after', bytes => $bytes, direction => $direction // 'up'); }
+
+sub slow { my ($self, $rate) = @_; return $self->tell(do => 'slow', rate => $rate); }
 
 sub wait_stats
 {

@@ -3,7 +3,8 @@
 # Proves: whatever happens to the connections, each committed message is accepted as often as the ledger says; the relay goes
 # on by itself; an outcome that could not be recorded is recorded afterwards, if the lease still holds, and otherwise the
 # log and a metric say so and the message is delivered again; a server that does not answer is left after the
-# relay's patience, which costs no processor time; with several hosts the primary is found; on a standby the relay waits for its promotion; a source that is away delays
+# relay's patience, which costs no processor time; one that answers slowly is not, and less is claimed from it at once, so that the
+# leases do not run out on the way; with several hosts the primary is found; on a standby the relay waits for its promotion; a source that is away delays
 # no other.
 use strict;
 use warnings;
@@ -45,8 +46,14 @@ sink = "lines"
 
 # What was claimed by a connection that broke comes back soon.
 my $direct = relay_config($node, sinks(), poll_interval => '"1h"', lease => '"1s"');
-my $through = relay_config($node, sinks(), lease => '"1s"') =~ s/dsn = "[^"]*"/dsn = "host=127.0.0.1 port=${\ $proxy->port } user=relay dbname=postgres"/r
-	=~ s/listen = ""/listen = "127.0.0.1:$listen"/r;
+my $through = through($proxy, sinks(), lease => '"1s"') =~ s/listen = ""/listen = "127.0.0.1:$listen"/r;
+
+sub through
+{
+	my ($to, @what) = @_;
+
+	return relay_config($node, @what) =~ s/dsn = "[^"]*"/dsn = "host=127.0.0.1 port=${\ $to->port } user=relay dbname=postgres"/r;
+}
 
 sub enqueue
 {
@@ -121,6 +128,15 @@ ended($relay, '...');
 
 # ---------------------------------------------------------------- cut off
 
+# Beside it a claim whose answer takes longer than the relay's patience with a server that is silent.
+my $patient_proxy = start_proxy(to => $node->host . '/.s.PGSQL.' . $node->port);
+$patient_proxy->slow(100_000);
+$node->safe_psql('postgres', q{
+	SELECT outbox.create_queue('patient', lease => '10 min');
+	SELECT outbox.create_queue('large', max_attempts => NULL, backoff_base => '1 ms', backoff_cap => '1 ms');
+	SELECT outbox.enqueue('patient', to_jsonb(repeat('x', 100000)), 'patient') FROM generate_series(1, 32)});
+my $patient = start_relay(through($patient_proxy, sinks(), queues => '["patient"]'));
+
 $relay = start_relay($through);
 foreach my $round (1 .. 15)
 {
@@ -168,6 +184,18 @@ like($relay->log, qr/an outcome was not recorded, since the lease was lost/, '..
 like(tool([ 'curl', '-sS', "http://127.0.0.1:$listen/metrics" ]), qr/^outbox_outcomes_unrecorded_total\S* 1$/m, '... and a metric');
 ended($relay, '...');
 
+# ---------------------------------------------------------------- slow
+
+written('patient', 'a claim whose answer takes more than 30 s');
+unlike($patient->log, qr/database is away/, '... by a server that is not given up');
+ended($patient, '...');
+
+# 3 s for a lease of one.
+$patient_proxy->slow(1_000_000);
+$node->safe_psql('postgres', q{SELECT outbox.enqueue('large', to_jsonb(repeat('x', 100000)), 'large') FROM generate_series(1, 30)});
+$relay = start_relay(through($patient_proxy, sinks(), queues => '["large"]', lease => '"1s"'));
+written('large', 'messages whose leases would run out on the way');
+ended($relay, '...');
 
 # ---------------------------------------------------------------- two of them
 

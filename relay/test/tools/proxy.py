@@ -54,6 +54,8 @@ class Link:
             data, last = self.proxy.allowed(direction, data)
             await loop.sock_sendall(sink, data)
             self.proxy.stats[direction] += len(data)
+            if direction == "down" and self.proxy.rate:
+                await asyncio.sleep(len(data) / self.proxy.rate)
             if last:
                 self.proxy.cutting = asyncio.create_task(self.proxy.cut())
                 await asyncio.Event().wait()
@@ -69,7 +71,7 @@ class Link:
 class Proxy:
     def __init__(self, port, target):
         self.port, self.target, self.listener, self.accepting = port, target, None, None
-        self.links, self.cutting = set(), None
+        self.links, self.cutting, self.rate = set(), None, None
         self.may_pass = {"up": asyncio.Event(), "down": asyncio.Event()}
         self.left = {"up": None, "down": None}
         self.stats = {"accepted": 0, "up": 0, "down": 0, "cuts": 0}
@@ -95,6 +97,7 @@ class Proxy:
 
     def resume(self):
         self.left = {"up": None, "down": None}
+        self.rate = None
         for event in self.may_pass.values():
             event.set()
         self.listen()
@@ -135,6 +138,8 @@ class Proxy:
             self.target = request["target"]
         elif do == "hole":
             self.hole(request["directions"])
+        elif do == "slow":
+            self.rate = request["rate"]
         elif do == "cut_after":
             self.left[request["direction"]] = request["bytes"]
         elif do == "resume":
