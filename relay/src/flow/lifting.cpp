@@ -17,6 +17,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto pause_after_refusal = 1s;
+// In a statement, unless one message is larger: a server closes the connection for one of more than 1 GB.
+constexpr size_t most_bytes = 16 << 20;
 
 constexpr const char *lift =
 	"SELECT u.payload, t.headers OPERATOR(pg_catalog.||) pg_catalog.jsonb_build_object('schema_version', u.schema_version) "
@@ -62,6 +64,7 @@ void
 Source::send_lifts()
 {
 	std::vector<uint64_t> numbers;
+	size_t bytes = 0;
 
 	for (uint64_t number : std::exchange(unlifted, {}))
 	{
@@ -76,7 +79,15 @@ Source::send_lifts()
 		else if (!message.payload)
 			end_unsent(number, Verdict::try_again, {.code = "UPCAST_FAILED", .text = "the payload is not JSON"});
 		else
+		{
+			bytes += message.payload->size() + message.headers.size();
+			if (bytes > most_bytes && !numbers.empty())
+			{
+				send_lift(std::exchange(numbers, {}));
+				bytes = message.payload->size() + message.headers.size();
+			}
 			numbers.push_back(number);
+		}
 	}
 	if (!numbers.empty())
 		send_lift(std::move(numbers));

@@ -210,8 +210,20 @@ Source::connect(Clock::time_point now)
 	if (!first || !second)
 		return;
 	is_connected = true;
+	set_up();
 	listen();
 	read_rights();
+}
+
+// Against what the role or the database may have set: the listener is idle for long, and with array_nulls off NULL
+// would be a text.
+void
+Source::set_up()
+{
+	for (Connection *connection : {work.get(), listener.get()})
+		connection->send("SELECT pg_catalog.set_config('idle_session_timeout', '0', false), "
+						 "pg_catalog.set_config('array_nulls', 'on', false)",
+						 {}, {});
 }
 
 void

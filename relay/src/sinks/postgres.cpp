@@ -60,6 +60,9 @@ struct Waiting {
 
 using Batch = std::span<Waiting>;
 
+// In a call, unless one message is larger: a server closes the connection for a statement of more than 1 GB.
+constexpr size_t most_bytes = 16 << 20;
+
 class Postgres final : public Sink {
 public:
 	explicit Postgres(Settings settings)
@@ -267,7 +270,15 @@ std::vector<Waiting>
 Postgres::take()
 {
 	std::lock_guard lock(mutex);
-	auto end = waiting.begin() + static_cast<ptrdiff_t>(std::min(settings.batch, waiting.size()));
+	size_t count = 0, bytes = 0;
+	for (; count < std::min(settings.batch, waiting.size()); count++)
+	{
+		const Delivery &delivery = *waiting[count].delivery;
+		bytes += delivery.body.size() + delivery.message.headers.size();
+		if (count > 0 && bytes > most_bytes)
+			break;
+	}
+	auto end = waiting.begin() + static_cast<ptrdiff_t>(count);
 	std::vector<Waiting> taken(std::make_move_iterator(waiting.begin()), std::make_move_iterator(end));
 	waiting.erase(waiting.begin(), end);
 	return taken;
@@ -302,9 +313,11 @@ Postgres::get_ready(Clock::time_point deadline)
 		return {};
 	if (auto problem = session.connect(deadline))
 		return problem;
-	// The server gives up by itself what is no longer waited for.
+	// The server gives up by itself what is no longer waited for. With array_nulls off, NULL would be a text.
 	std::optional<Failure> problem;
-	session.run("SELECT pg_catalog.set_config('statement_timeout', $1, false)",
+	session.run("SELECT pg_catalog.set_config('statement_timeout', $1, false), "
+				"pg_catalog.set_config('idle_session_timeout', '0', false), "
+				"pg_catalog.set_config('array_nulls', 'on', false)",
 				{std::to_string(settings.common.timeout.count())}, deadline, problem);
 	return problem ? problem : find_function(deadline);
 }

@@ -53,7 +53,7 @@ Session::connect(Clock::time_point deadline)
 		}
 		status = PQconnectPoll(connection.get());
 	}
-	if (PQstatus(connection.get()) != CONNECTION_OK)
+	if (PQstatus(connection.get()) != CONNECTION_OK || PQsetnonblocking(connection.get(), 1) != 0)
 		return lost("POSTGRES_CONNECTION_FAILED");
 	return {};
 }
@@ -86,9 +86,10 @@ Session::run(const std::string &statement, const Parameters &parameters, Clock::
 		failure = lost("POSTGRES_CONNECTION_LOST");
 		return last;
 	}
+	bool late = !sent(deadline);
 	for (;;)
 	{
-		if (PQisBusy(connection.get()) == 0)
+		if (!late && PQisBusy(connection.get()) == 0)
 		{
 			Result next(PQgetResult(connection.get()), PQclear);
 			if (!next)
@@ -96,7 +97,7 @@ Session::run(const std::string &statement, const Parameters &parameters, Clock::
 			last = std::move(next);
 			continue;
 		}
-		if (wait(POLLIN, deadline) == Waited::late)
+		if (late || wait(POLLIN, deadline) == Waited::late)
 		{
 			close();
 			failure = Failure{"POSTGRES_TIMEOUT", "", "the function has not returned in time"};
@@ -117,6 +118,20 @@ Session::run(const std::string &statement, const Parameters &parameters, Clock::
 		failure = failure ? *failure : broken;
 	}
 	return {nullptr, PQclear};
+}
+
+// False if the server does not take it in time. If the connection breaks, the result says so.
+bool
+Session::sent(Clock::time_point deadline)
+{
+	while (PQflush(connection.get()) > 0)
+	{
+		if (wait(POLLIN | POLLOUT, deadline) == Waited::late)
+			return false;
+		if (PQconsumeInput(connection.get()) != 1)
+			break;
+	}
+	return true;
 }
 
 // In slices, so that the end of the sink is seen.

@@ -43,6 +43,7 @@ public:
 
 private:
 	enum class Waited { ready, late };
+	bool sent(Clock::time_point deadline);
 	Waited wait(short events, Clock::time_point deadline);
 	Failure lost(const char *code);
 

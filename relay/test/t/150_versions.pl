@@ -100,6 +100,18 @@ $do->(q{SELECT inbox.add_upcaster('late', 1, 'second'); SELECT inbox.add_upcaste
 wait_until_done($node);
 is_deeply([ grep { $_ > 200 } map { $_->{body}{n} } lines() ], [ 201 .. 205 ], '... also when one cannot be lifted at first');
 
+# ---- more than a server takes in one statement has to be divided
+$do->(q{
+	CREATE TABLE lifts (transaction xid8);
+	CREATE FUNCTION large(payload jsonb, headers jsonb) RETURNS jsonb LANGUAGE sql VOLATILE SECURITY DEFINER AS
+		'INSERT INTO public.lifts VALUES (pg_current_xact_id()); SELECT payload';
+	GRANT EXECUTE ON FUNCTION large TO PUBLIC;
+	SELECT inbox.add_upcaster('large', 1, 'large'); SELECT inbox.add_upcaster('large', 2, 'third');
+	SELECT outbox.enqueue('large', jsonb_build_object('n', n, 'text', repeat('x', 6000000))) FROM generate_series(311, 314) n});
+wait_until_done($node);
+is($do->('SELECT count(*), count(DISTINCT transaction) > 1 FROM lifts'), '4|t', '24 MB are lifted by more than one statement');
+ok(defined arrived()->{314}, '... and arrive');
+
 # ---- the connection goes
 my $holder = session($node);
 my $waits = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'advisory'";
