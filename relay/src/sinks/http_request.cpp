@@ -92,6 +92,8 @@ HttpRequest::HttpRequest(const HttpSettings &settings) : settings(settings), eas
 	set(CURLOPT_USERAGENT, "outbox-relay");
 	set(CURLOPT_WRITEFUNCTION, &HttpRequest::take_response);
 	set(CURLOPT_WRITEDATA, this);
+	set(CURLOPT_HEADERFUNCTION, &HttpRequest::take_header);
+	set(CURLOPT_HEADERDATA, this);
 	set(CURLOPT_OPENSOCKETFUNCTION, &HttpRequest::open_socket);
 	set(CURLOPT_OPENSOCKETDATA, this);
 	set(CURLOPT_TCP_KEEPALIVE, 1L);
@@ -222,9 +224,23 @@ HttpRequest::take_response(const char *data, size_t size, size_t count, void *se
 	size_t length = size * count;
 	size_t kept = std::min(length, most_kept - std::min(most_kept, request->response.size()));
 	request->response.append(data, kept);
-	request->response_size += length;
-	request->cut = request->response_size > most_read;
-	return request->cut ? 0 : length;
+	return request->counted(length);
+}
+
+// Also of each trailer: libcurl keeps them all.
+size_t
+HttpRequest::take_header(const char *, size_t size, size_t count, void *self)
+{
+	return static_cast<HttpRequest *>(self)->counted(size * count);
+}
+
+// 0 if it is too much.
+size_t
+HttpRequest::counted(size_t length)
+{
+	response_size += length;
+	cut = response_size > most_read;
+	return cut ? 0 : length;
 }
 
 curl_socket_t

@@ -1,6 +1,6 @@
 // One request of the sink http, on an easy handle of its own.
 //
-// Guarantees: the response is read up to 64 kB and kept up to 2 kB;
+// Guarantees: the response, with its headers, is read up to 64 kB and kept up to 2 kB;
 // what comes after is not read, and the connection is closed. A socket is only made for an address that the policy
 // allows. No setting comes from the environment or from ~/.netrc.
 //
@@ -59,6 +59,7 @@ public:
 
 private:
 	static size_t take_response(const char *data, size_t size, size_t count, void *self);
+	static size_t take_header(const char *data, size_t size, size_t count, void *self);
 	static CURLcode listen_to_alerts(CURL *handle, void *context, void *self);
 	static curl_socket_t open_socket(void *self, curlsocktype purpose, curl_sockaddr *address);
 
@@ -67,6 +68,7 @@ private:
 	{
 		curl_easy_setopt(easy.get(), option, value);
 	}
+	size_t counted(size_t length);
 	void set_up_tls();
 	void set_up_login();
 	void set_times(std::chrono::milliseconds left);

@@ -243,6 +243,22 @@ TEST(Http, LongResponses)
 	EXPECT_EQ(server.connections(), 2U); // a cut connection is not used again
 }
 
+TEST(Http, EndlessHeaders)
+{
+	std::string lines;
+	while (lines.size() < 10'000'000)
+		lines += "X-Header: " + std::string(1000, 'x') + "\r\n";
+	std::string bytes;
+	RawServer server([&](const std::string &) { return RawServer::Reply{bytes, true}; });
+	SinkBench bench(http_kind, local);
+	bytes = "HTTP/1.1 200 OK\r\n" + lines;
+	EXPECT_TRUE(bench.send(server.url()).accepted);
+	bytes = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n" + lines; // as trailers
+	EXPECT_TRUE(bench.send(server.url()).accepted);
+	bytes = "HTTP/1.1 500 No\r\n" + lines;
+	EXPECT_EQ(bench.send(server.url()).code, "HTTP_500");
+}
+
 TEST(Http, BrokenResponses)
 {
 	struct {
