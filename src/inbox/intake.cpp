@@ -233,14 +233,41 @@ list_shelves(Intake *intake, const List *numbers)
 	}
 }
 
+// Past the caches of the catalogs. These learn of a partition by a message that comes after its commit. The session
+// that made it holds its lock until the message is sent.
+Oid
+committed_relation(const char *name)
+{
+	Relation classes = table_open(RelationRelationId, AccessShareLock);
+	Relation names = index_open(ClassNameNspIndexId, AccessShareLock);
+	TupleTableSlot *slot = table_slot_create(classes, nullptr);
+	Oid oid = InvalidOid;
+	ScanKeyData keys[2];
+	NameData sought;
+	bool isnull;
+
+	namestrcpy(&sought, name);
+	key_equals(&keys[0], names, 1, F_NAMEEQ, NameGetDatum(&sought));
+	key_equals(&keys[1], names, 2, F_OIDEQ, ObjectIdGetDatum(get_namespace_oid("inbox", false)));
+	if (find_in_latest_snapshot(classes, names, keys, 2, slot))
+		oid = DatumGetObjectId(slot_getattr(slot, Anum_pg_class_oid, &isnull));
+	ExecDropSingleTupleTableSlot(slot);
+	index_close(names, AccessShareLock);
+	table_close(classes, AccessShareLock);
+	return oid;
+}
+
 // False when it is gone.
 bool
 open_shelf(Intake *intake, Shelf *shelf, int access)
 {
-	Oid oid = inbox_relation(psprintf("events_%d", shelf->number));
+	const char *name = psprintf("events_%d", shelf->number);
+	Oid oid = inbox_relation(name);
 	Relation rel;
 	Relation index;
 
+	if (!OidIsValid(oid))
+		oid = committed_relation(name);
 	expect_no_pins();
 	rel = OidIsValid(oid) ? try_table_open(oid, access == reads ? AccessShareLock : RowExclusiveLock) : nullptr;
 	if (rel == nullptr)

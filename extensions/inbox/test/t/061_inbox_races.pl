@@ -2,7 +2,7 @@
 #
 # Proves: nothing comes between the two: not another receiver, though it knows a newer partition; not the end of a partition that is
 # looked into. A partition to which one of them may still write is not taken for closed, and to one that was taken for closed none writes. One that fails there leaves neither a row nor a lock. And with processes that linger at each such place, while
-# partitions are made, every event is processed once.
+# partitions are made, every event is processed once. A partition that is committed is found before the caches of the catalogs know it.
 #
 # Needs a library made with STOP_POINTS=1.
 use strict;
@@ -62,6 +62,24 @@ my ($none, $error) = stopped(4, sub {
 });
 like($error, qr/ERROR/, '... for one that fails after it has inserted');
 is(scalar(result_of($second)), 't', '... and then the event is new to it');
+
+# ---------------------------------------------------------------- a partition that is committed, and not yet told of
+
+$node->safe_psql('postgres', 'CREATE EXTENSION outbox');
+my $maker = session($node);
+$maker->{outbox_pid} = $maker->query('SELECT pg_backend_pid()');
+my $next = $node->safe_psql('postgres', 'SELECT last_value + 1 FROM inbox.numbers');
+arm($node, 'commit_before_lower', $maker->{outbox_pid});
+$maker->query_safe("BEGIN; SELECT outbox.enqueue('t', '{}'); $make");
+is($second->query("SELECT to_regclass('inbox.events_$next') IS NULL"), 't', 'a session that knows that there is no such partition');
+start_query($maker, 'COMMIT');
+stands_at($node, 'commit_before_lower');
+start_query($second, q{SELECT inbox.receive('c', event(5), 's', 't')});
+wait_until_blocked($node, $second, '... until there is,');
+release($node, 'commit_before_lower');
+result_of($maker);
+is(scalar(result_of($second)), 't', '... finds it');
+is($node->safe_psql('postgres', "SELECT count(*) FROM inbox.events_$next"), '1', '... and writes there');
 
 # ---------------------------------------------------------------- closed partitions
 
