@@ -158,7 +158,8 @@ notify_listeners(bool all)
 
 namespace {
 
-// What was altered is read first: a later change is noticed.
+// What was altered is read first: a later change is noticed. What is not there yet may have one: a restore
+// fills pending before queues, of which no note comes.
 void
 learn(Call *call, QueueSlot *slot, Watch *watch)
 {
@@ -167,7 +168,7 @@ learn(Call *call, QueueSlot *slot, Watch *watch)
 	watch->altered = pg_atomic_read_u32(&slot->altered);
 	queue = find_queue(call, cstring_to_text(slot->name));
 	watch->has_handler = queue != nullptr && queue->handler != nullptr;
-	watch->known = true;
+	watch->known = queue != nullptr;
 }
 
 } // namespace

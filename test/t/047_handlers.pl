@@ -287,6 +287,19 @@ $in_copy->(q{SELECT outbox.enqueue('first', '{}', 'h')});
 ok($node->poll_query_until('copy', "SELECT count(*) = 2 FROM app.effects WHERE event_type IN ('moved', 'first')"), '... and then does');
 $handled->('moved', '... as it does in the original');
 
+# ---- a restore of which the worker sees the messages before their queue
+my $worker = "kind = 'worker' AND database = 'postgres'";
+my $notified = $do->("SELECT notified FROM outbox.workers WHERE $worker");
+$do->(q{BEGIN;
+	SELECT outbox.create_queue('restored', handler => 'app.handle'), outbox.enqueue('before its queue', '{}', 'restored');
+	CREATE TABLE saved AS SELECT * FROM outbox.queues WHERE queue = 'restored';
+	DELETE FROM outbox.queues WHERE queue = 'restored';
+	COMMIT});
+$until->("SELECT notified > $notified FROM outbox.workers WHERE $worker", 'the worker is told of a message whose queue is not there yet');
+$until->("SELECT a.state = 'idle' FROM pg_stat_activity a JOIN outbox.workers USING (pid) WHERE $worker", '... and has looked for it');
+$do->(q{INSERT INTO outbox.queues SELECT * FROM saved; SELECT outbox.enqueue('after its queue', '{}', 'restored')});
+$handled->($_, "... which is handled once it is: $_") foreach ('before its queue', 'after its queue');
+
 # ---- databases come and go
 $do->('CREATE DATABASE gone');
 $node->safe_psql('gone', 'CREATE EXTENSION outbox');
