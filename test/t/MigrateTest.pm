@@ -182,7 +182,8 @@ sub move_and_kill
 			$move->pump_nb;
 			last if $err =~ /moved|ERROR/ || !$move->pumpable;
 		}
-		cmp_ok($node->safe_psql('postgres', "SELECT count(*) FROM (SELECT FROM $table FOR UPDATE SKIP LOCKED) free"), '>', 100, 'a batch locks its own rows only');
+		# Its 40, and what old workers hold or finish meanwhile.
+		cmp_ok($node->safe_psql('postgres', "SELECT (SELECT count(*) FROM $table) - (SELECT count(*) FROM (SELECT FROM $table FOR UPDATE SKIP LOCKED) free)"), '<', 100, 'a batch locks its own rows only');
 		$node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'move'}) if $how eq 'backend';
 		$move->signal('KILL') if $how eq 'client';
 		$move->finish;
