@@ -314,22 +314,26 @@ Test::doubts_of(Connection &of)
 		   "]::uuid[]";
 }
 
-// A claim settles the keys that it meets. What it was in doubt of it may end instead of leasing it. A look from a
-// SERIALIZABLE transaction might make that fail.
+// A claim settles the keys that it meets. What it was in doubt of it may end instead of leasing it; a report before it
+// ends what stands back. A look from a SERIALIZABLE transaction might make that fail.
 void
 Test::drop_ended_doubts(int number, const Call &call, const Answer &answer)
 {
 	const Session &session = sessions[number];
+	std::string reported = "'{}'";
 
 	if (!answer.ok() || (session.extension.in_transaction() && session.level == 2) ||
 		(call.function != "claim" && call.function != "complete_and_claim"))
 		return;
+	for (const auto &[name, value] : call.arguments)
+		if (name == "outbox_ids")
+			reported = value;
 	doubts = "ARRAY[" +
 			 *sessions[number]
 				  .extension
-				  .must("SELECT coalesce(string_agg(quote_literal(p.outbox_id), ','), '') FROM outbox.pending p "
-						"WHERE p.outbox_id = ANY (" +
-						doubts + ")")
+				  .must("SELECT coalesce(string_agg(quote_literal(id), ','), '') FROM unnest(" + doubts +
+						"::uuid[]) id WHERE id = ANY (" + reported +
+						") OR EXISTS (SELECT FROM outbox.pending p WHERE p.outbox_id = id)")
 				  .rows[0][0] +
 			 "]::uuid[]";
 }
