@@ -86,10 +86,16 @@ Session::run(const std::string &statement, const Parameters &parameters, Clock::
 		failure = lost("POSTGRES_CONNECTION_LOST");
 		return last;
 	}
-	bool late = !sent(deadline);
+	const auto give_up = [&] {
+		close();
+		failure = Failure{"POSTGRES_TIMEOUT", "", "the function has not returned in time"};
+		return Result(nullptr, PQclear);
+	};
+	if (!sent(deadline))
+		return give_up();
 	for (;;)
 	{
-		if (!late && PQisBusy(connection.get()) == 0)
+		if (PQisBusy(connection.get()) == 0)
 		{
 			Result next(PQgetResult(connection.get()), PQclear);
 			if (!next)
@@ -97,12 +103,8 @@ Session::run(const std::string &statement, const Parameters &parameters, Clock::
 			last = std::move(next);
 			continue;
 		}
-		if (late || wait(POLLIN, deadline) == Waited::late)
-		{
-			close();
-			failure = Failure{"POSTGRES_TIMEOUT", "", "the function has not returned in time"};
-			return {nullptr, PQclear};
-		}
+		if (wait(POLLIN, deadline) == Waited::late)
+			return give_up();
 		if (PQconsumeInput(connection.get()) != 1 && PQstatus(connection.get()) != CONNECTION_BAD)
 			break;
 	}
