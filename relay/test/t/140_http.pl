@@ -24,7 +24,7 @@ my @secrets = map { encode_base64($_ x 32, '') } 'a', 'b';
 
 $node->safe_psql('postgres', q{SELECT outbox.alter_queue('default', backoff_base => '10ms', backoff_cap => '100ms')});
 
-# Events go to the path of their name: tls.* where that is said, other.* to the second receiver, the rest to the first.
+# Events go to the path of their name: tls.* where that is said, old.* there by HTTP/1.1, other.* to the second receiver, the rest to the first.
 sub config
 {
 	my (%options) = @_;
@@ -35,8 +35,8 @@ sub config
 		. "signing_secrets = [ \"whsec_$secrets[0]\", \"$secrets[1]\" ]\n";
 	my $url = sub { my ($to, $sink, $match) = @_; return qq{[[route]]\nsink = "$sink"\nevent_type = "$match"\ntopic = "} . $to->url('/{event_type}') . qq{"\n} };
 
-	return relay_config($node, "[sink.hooks]\n${common}[sink.quick]\n${common}timeout = \"1s\"\n[sink.public]\ntype = \"http\"\n"
-			. $url->($tls, 'hooks', 'tls.*') . $url->($other, 'hooks', 'other.*') . $url->($other, 'quick', 'hang.*')
+	return relay_config($node, "[sink.hooks]\n${common}[sink.quick]\n${common}timeout = \"1s\"\n[sink.old]\n${common}http_version = \"1.1\"\n[sink.public]\ntype = \"http\"\n"
+			. $url->($tls, 'hooks', 'tls.*') . $url->($tls, 'old', 'old.*') . $url->($other, 'hooks', 'other.*') . $url->($other, 'quick', 'hang.*')
 			. $url->($receiver, 'quick', 'never') . $url->($receiver, 'public', 'private') . $url->($receiver, 'hooks', '*'));
 }
 
@@ -93,6 +93,12 @@ is_deeply([ map { $_->{http} } grep { $_->{http} ne '2' } @many ], [], 'TLS: HTT
 %connections = map { $_->{connection} => 1 } @many;
 is(scalar(keys %connections), 1, '... 64 at once on one connection');
 proven($node, 'HTTP/2', [ ids(@many) ], where => "event_type = 'tls.many'");
+
+enqueue('old.many', 20);
+wait_until_done($node);
+@many = $secure->requests('/old.many', count => 20);
+is_deeply([ map { $_->{http} } grep { $_->{http} ne '1.1' } @many ], [], 'http_version = "1.1": HTTP/1.1, though the receiver has HTTP/2');
+proven($node, 'HTTP/1.1', [ ids(@many) ], where => "event_type = 'old.many'");
 
 # ---------------------------------------------------------------- wrong responses
 
