@@ -570,7 +570,7 @@ random_unblock(Random &random, const World &world)
 	std::string queue = random.chance(80) ? random.pick({"ordered", "blocking"}) : random.pick(queues);
 	std::string key = random_partition_key(random);
 
-	if (!world.blocks.empty() && random.chance(20))
+	if (!world.blocks.empty() && random.chance(60))
 	{
 		Block block = random.pick(world.blocks);
 
