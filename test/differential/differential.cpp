@@ -26,7 +26,7 @@
 // - cancel_many, replay_many and purge while another transaction is open: what they then pass by is for test/specs;
 // - rolling back to a savepoint while another session waits for a row: whether PostgreSQL
 //   wakes that session then, or when the transaction ends, depends on subtransactions
-//   within the calls;
+//   within the calls; likewise for a key, after a call for many messages;
 // - several rows that become due at once in a transaction above READ COMMITTED: in which
 //   order they fell due cannot be looked at before its COMMIT;
 // - an ordered message that ends by hand: its key would stay as it is;
@@ -73,6 +73,7 @@ struct Session {
 	Connection model{"outbox differential: model"};
 	int level = 0;            // of the open transaction
 	int savepoints = 0;       // in it
+	bool made_many = false;   // in it: by a call that has subtransactions of its own
 	std::optional<Call> made; // the last call in it
 	std::string last_id;      // ids of one session only grow
 };
@@ -385,6 +386,7 @@ Test::call(int number, const Call &call)
 	compare_answers(answer, model_answer(number, call.sql("model"), answer), widest_us);
 	count(call, answer, false);
 	sessions[number].made = call;
+	sessions[number].made_many = sessions[number].made_many || is_of_many(call);
 	end_of_model_wait(waited);
 	look_for_stranded(call, answer);
 }
@@ -571,6 +573,7 @@ Test::begin(int number)
 	session.level = random.weighted({50, 30, 20});
 	session.savepoints = 0;
 	session.made.reset();
+	session.made_many = false;
 	note(name(number) + ": BEGIN ISOLATION LEVEL " + levels[session.level]);
 	session.extension.must(std::string("BEGIN ISOLATION LEVEL ") + levels[session.level]);
 	session.model.must("BEGIN ISOLATION LEVEL READ COMMITTED");
@@ -728,7 +731,7 @@ Test::step_while_waiting()
 
 	if (number == waiting->session)
 		return step_while_waiting();
-	if (is_blocker && !waiting->is_for_key() && (savepoints > 0 || random.chance(50)))
+	if (is_blocker && (!waiting->is_for_key() || sessions[number].made_many) && (savepoints > 0 || random.chance(50)))
 		end_transaction(number, random.chance(60) ? "COMMIT" : "ROLLBACK");
 	else if (!is_blocker || !random.chance(50))
 		step_of(number);
