@@ -145,6 +145,7 @@ private:
 	bool sees_its_own(int number) const; // in what it reads by SQL
 	void remember_pending(const Answer &pending);
 	void compare(int acting, bool everything);
+	bool is_settled(Connection &of);
 	void note(const std::string &what);
 	std::string name(int number) const;
 };
@@ -805,12 +806,18 @@ Test::remember_pending(const Answer &pending)
 	}
 }
 
+// No key is in doubt: the views count what waits, also because of a doubt.
+bool
+Test::is_settled(Connection &of)
+{
+	return of.must("SELECT FROM outbox.key_marks WHERE kind = 'drained'").rows.empty();
+}
+
 // What everybody sees, and what the acting session sees of its own.
 void
 Test::compare(int acting, bool everything)
 {
-	// The views count what waits, also because of a doubt.
-	everything = everything && observer.must("SELECT FROM outbox.key_marks WHERE kind = 'drained'").rows.empty();
+	everything = everything && is_settled(observer);
 
 	// No call spans a quiet moment: what is older is so on both sides, and was compared.
 	std::string since = everything ? "-infinity" : format_time(quiet_us);
@@ -842,6 +849,11 @@ Test::compare(int acting, bool everything)
 
 	if (!sees_its_own(acting))
 		return;
+	if (everything && !is_settled(session.extension))
+	{
+		extension = table_queries("outbox", false);
+		model = table_queries("model", false);
+	}
 
 	std::vector<Answer> own = session.extension.must_all(extension, since);
 	std::vector<Answer> own_of_model = session.model.must_all(model, since);
