@@ -1,6 +1,6 @@
 // The differential test: random calls, the same to the extension and to the model of
-// reference.sql, by several sessions whose transactions overlap; after each step answers
-// and tables must agree.
+// reference.sql, by several sessions whose transactions overlap; after each step answers,
+// tables, and which pending rows are locked must agree.
 //
 //   differential            environment: SEED, STEPS, TRACE=1 prints each step, and what
 //                           libpq reads (PGDATABASE: outbox and the model are in it)
@@ -41,6 +41,7 @@
 #include <optional>
 #include <set>
 #include <stdexcept>
+#include <tuple>
 
 #include "calls.h"
 #include "compare.h"
@@ -104,7 +105,8 @@ private:
 	int64_t step_began_us = 0; // this step
 	int64_t quiet_us = 0;      // when there was no transaction open the last time
 	int step_number = 0;
-	std::string doubts = "'{}'"; // what the extension holds back until its key is settled, as the call began
+	std::string doubts = "'{}'";  // what the extension holds back until its key is settled, as the call began
+	std::set<std::string> locked; // what the extension has locked, as of the last step
 	std::deque<std::string> log;
 	std::map<std::string, std::map<std::string, int>> counts;
 
@@ -137,6 +139,8 @@ private:
 	std::string doubts_of(Connection &of);
 	void drop_ended_doubts(int number, const Call &call, const Answer &answer);
 	void look_for_stranded(const Call &call, const Answer &answer);
+	std::set<std::string> locked_in(const std::string &schema, const std::string &of = "");
+	void adopt_locks(int number);
 	void choose(int number, int64_t sent_us, int64_t slack_us, const Answer *answer, const Call *call);
 	void learn(int number, const Call &call, const Answer &answer);
 	void count(const Call &call, const Answer &answer, bool waited);
@@ -145,6 +149,7 @@ private:
 	bool sees_its_own(int number) const; // in what it reads by SQL
 	void remember_pending(const Answer &pending);
 	void compare(int acting, bool everything);
+	void compare_locks();
 	bool is_settled(Connection &of);
 	void note(const std::string &what);
 	std::string name(int number) const;
@@ -356,6 +361,32 @@ Test::look_for_stranded(const Call &call, const Answer &answer)
 			throw Disagreement{"keys are left to be settled after a claim"};
 }
 
+// The rows that a transaction holds, also of sessions whose view may not be looked at.
+std::set<std::string>
+Test::locked_in(const std::string &schema, const std::string &of)
+{
+	std::set<std::string> found;
+
+	for (const Row &row :
+		 observer
+			 .must("SELECT p.outbox_id FROM pgrowlocks('" + schema + ".pending') l JOIN " + schema +
+				   ".pending p ON p.ctid = l.locked_row" + (of.empty() ? "" : " WHERE p.outbox_id = ANY (" + of + ")"))
+			 .rows)
+		found.insert(*row[0]);
+	return found;
+}
+
+// A claim settles keys that it takes nothing of: it lets the first of the key pass, and holds its row.
+void
+Test::adopt_locks(int number)
+{
+	if (!sessions[number].model.in_transaction() || sessions[number].model.in_failed_transaction())
+		return;
+	for (const std::string &id : locked_in("outbox", doubts))
+		if (!locked.contains(id))
+			sessions[number].model.must("SELECT model.try_lock(" + quoted(id) + ")");
+}
+
 // ---- one call
 
 void
@@ -385,6 +416,7 @@ Test::call(int number, const Call &call)
 	widest_us = std::max(widest_us, slack_us);
 	tell_model(number, call, answer, sent_us, slack_us);
 	compare_answers(answer, model_answer(number, call.sql("model"), answer), widest_us);
+	adopt_locks(number);
 	count(call, answer, false);
 	sessions[number].made = call;
 	sessions[number].made_many = sessions[number].made_many || is_of_many(call);
@@ -505,6 +537,7 @@ Test::end_of_model_wait(const std::optional<Answer> &extension)
 	count(waiting->call, *extension, true);
 	if (extension->ok() && is_batch_of_reports(waiting->call))
 		adopt_due_times_of_batch(*extension);
+	adopt_locks(waiting->session);
 	waiting.reset();
 }
 
@@ -806,6 +839,19 @@ Test::remember_pending(const Answer &pending)
 	}
 }
 
+// A row that is held on one side only would be passed by, or waited for, on that side only.
+void
+Test::compare_locks()
+{
+	std::set<std::string> of_model = locked_in("model");
+
+	locked = locked_in("outbox");
+	for (const auto &[some, others, where] : {std::tuple{locked, of_model, "extension"}, {of_model, locked, "model"}})
+		for (const std::string &id : some)
+			if (!others.contains(id))
+				throw Disagreement{"locks differ: " + id + " is held only in the " + where};
+}
+
 // No key is in doubt: the views count what waits, also because of a doubt.
 bool
 Test::is_settled(Connection &of)
@@ -833,6 +879,7 @@ Test::compare(int acting, bool everything)
 	seen.resize(extension.size());
 	compare_tables(seen, seen_of_model, "everybody");
 	adopt_due_times(observer, seen[0], seen_of_model[0]);
+	compare_locks();
 
 	remember_pending(seen[0]);
 	world.blocks.clear();

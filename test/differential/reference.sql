@@ -344,6 +344,14 @@ BEGIN
 	RETURN FOUND;
 END $$;
 
+CREATE FUNCTION model.is_free(id uuid) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	IF model.try_lock(id) THEN RAISE SQLSTATE 'LEFT0'; END IF;
+	RETURN false;
+EXCEPTION WHEN SQLSTATE 'LEFT0' THEN
+	RETURN true;
+END $$;
+
 -- The next of the key becomes the first: its row is held, if no other session holds it.
 CREATE FUNCTION model.go_on(queue text, partition_key text, sequence_id bigint) RETURNS void LANGUAGE sql AS
 	$$ SELECT model.try_lock((model.next_of(queue, partition_key, sequence_id)).outbox_id) $$;
@@ -832,7 +840,7 @@ BEGIN
 				WHILE i <= cardinality(runs) AND wanted > 0 LOOP
 					p := model.next_of(q.queue, runs[i].partition_key, runs[i].sequence_id);
 					IF p.outbox_id IS NULL OR p.lease_token IS NOT NULL OR p.next_attempt_at > now
-						OR p.attempt_count >= model.ceiling(p) OR NOT model.try_lock(p.outbox_id) THEN
+						OR p.attempt_count >= model.ceiling(p) OR NOT model.is_free(p.outbox_id) THEN
 						runs := runs[:i - 1] || runs[i + 1:];
 						CONTINUE;
 					END IF;
