@@ -356,6 +356,17 @@ END $$;
 CREATE FUNCTION model.go_on(queue text, partition_key text, sequence_id bigint) RETURNS void LANGUAGE sql AS
 	$$ SELECT model.try_lock((model.next_of(queue, partition_key, sequence_id)).outbox_id) $$;
 
+-- Waits for its row. False: it has lost its lease meanwhile, and is not held.
+CREATE FUNCTION model.give_back(id uuid) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE model.pending x SET claimed_by = NULL, claimed_at = NULL, lease_token = NULL, lease_expires_at = NULL
+	WHERE x.outbox_id = id AND x.lease_token IS NOT NULL;
+	IF NOT FOUND THEN RAISE SQLSTATE 'LEFT0'; END IF;
+	RETURN true;
+EXCEPTION WHEN SQLSTATE 'LEFT0' THEN
+	RETURN false;
+END $$;
+
 -- Before a message loses its lease and stays in front of its key, those that are leased behind it are given back
 -- untried. False: another session holds one of them.
 CREATE FUNCTION model.release_run(p model.pending, may_wait boolean) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -366,8 +377,7 @@ BEGIN
 		behind := model.next_of(p.queue, p.partition_key, behind.sequence_id);
 		EXIT WHEN behind.lease_token IS NULL;
 		IF NOT may_wait AND NOT model.try_lock(behind.outbox_id) THEN RETURN false; END IF;
-		UPDATE model.pending x SET claimed_by = NULL, claimed_at = NULL, lease_token = NULL, lease_expires_at = NULL
-		WHERE x.outbox_id = behind.outbox_id;
+		IF NOT model.give_back(behind.outbox_id) THEN behind := p; END IF;
 	END LOOP;
 	RETURN true;
 END $$;
