@@ -356,11 +356,21 @@ END $$;
 CREATE FUNCTION model.go_on(queue text, partition_key text, sequence_id bigint) RETURNS void LANGUAGE sql AS
 	$$ SELECT model.try_lock((model.next_of(queue, partition_key, sequence_id)).outbox_id) $$;
 
--- Waits for its row. False: it has lost its lease meanwhile, and is not held.
-CREATE FUNCTION model.give_back(id uuid) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Waits for the row. False: its lease is another one meanwhile, and it is not held.
+CREATE FUNCTION model.hold(p model.pending) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM FROM model.pending x WHERE x.outbox_id = p.outbox_id AND x.lease_token = p.lease_token FOR UPDATE;
+	IF NOT FOUND THEN RAISE SQLSTATE 'LEFT0'; END IF;
+	RETURN true;
+EXCEPTION WHEN SQLSTATE 'LEFT0' THEN
+	RETURN false;
+END $$;
+
+-- Likewise.
+CREATE FUNCTION model.give_back(p model.pending) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
 	UPDATE model.pending x SET claimed_by = NULL, claimed_at = NULL, lease_token = NULL, lease_expires_at = NULL
-	WHERE x.outbox_id = id AND x.lease_token IS NOT NULL;
+	WHERE x.outbox_id = p.outbox_id AND x.lease_token = p.lease_token;
 	IF NOT FOUND THEN RAISE SQLSTATE 'LEFT0'; END IF;
 	RETURN true;
 EXCEPTION WHEN SQLSTATE 'LEFT0' THEN
@@ -368,16 +378,22 @@ EXCEPTION WHEN SQLSTATE 'LEFT0' THEN
 END $$;
 
 -- Before a message loses its lease and stays in front of its key, those that are leased behind it are given back
--- untried. False: another session holds one of them.
+-- untried, while its own row is held. False: another session holds one of them.
 CREATE FUNCTION model.release_run(p model.pending, may_wait boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
 	behind model.pending := p;
+	held boolean := NOT may_wait;
 BEGIN
 	WHILE model.is_ordered(p) LOOP
 		behind := model.next_of(p.queue, p.partition_key, behind.sequence_id);
 		EXIT WHEN behind.lease_token IS NULL;
 		IF NOT may_wait AND NOT model.try_lock(behind.outbox_id) THEN RETURN false; END IF;
-		IF NOT model.give_back(behind.outbox_id) THEN behind := p; END IF;
+		IF NOT held AND model.is_free(behind.outbox_id) THEN
+			-- If not, who called looks at it again.
+			EXIT WHEN NOT model.hold(p);
+			held := true;
+		END IF;
+		IF NOT model.give_back(behind) THEN behind := p; END IF;
 	END LOOP;
 	RETURN true;
 END $$;

@@ -24,13 +24,16 @@ Test::remember_pending(const Answer &pending)
 	}
 }
 
-// A row that is held on one side only would be passed by, or waited for, on that side only.
+// A row that is held on one side only would be passed by, or waited for, on that side only. In which order a call takes
+// its rows is nobody's promise, so that they are compared when it has them all.
 void
 Test::compare_locks()
 {
 	std::set<std::string> of_model = locked_in("model");
 
 	locked = locked_in("outbox");
+	if (waiting)
+		return;
 	for (const auto &[some, others, where] : {std::tuple{locked, of_model, "extension"}, {of_model, locked, "model"}})
 		for (const std::string &id : some)
 			if (!others.contains(id))
