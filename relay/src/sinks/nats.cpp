@@ -5,16 +5,20 @@
 // open when the connection was lost is answered as such, though a stream may have it.
 //
 // Shape: one thread connects and publishes, since the library's calls may wait for the socket; the library's threads
-// leave acknowledgements in the mailbox. The library connects again by itself, for ever; it gives up only a login that
-// is refused, and then the thread starts over. A publish is a request whose reply is the acknowledgement; the library's
-// own js_PublishMsgAsync is not used, since in 3.4 its timeouts make each publish look at all messages of the last
-// seconds, and without them it never frees a message that is not acknowledged.
+// leave acknowledgements in the mailbox. The library gives up a connection that is lost, and the thread makes another
+// one: the library's handshake of TLS waits for ever, and only a thread that is known can be interrupted. A publish is
+// a request whose reply is the acknowledgement; the library's own js_PublishMsgAsync is not used, since in 3.4 its
+// timeouts make each publish look at all messages of the last seconds, and without them it never frees a message that
+// is not acknowledged.
 #include "seen/log.h"
 #include "sinks/kinds.h"
 #include "sinks/nats_codes.h"
 #include "sinks/nats_mailbox.h"
 
 #include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <csignal>
 #include <future>
 #include <random>
 #include <thread>
@@ -51,6 +55,33 @@ struct Destroy {
 template <typename Thing>
 using Owned = std::unique_ptr<Thing, Destroy>;
 
+// While it lives, it ends after each `pause` what this thread waits for. The library does the handshake of TLS on a
+// blocking socket; a signal with a handler makes that fail.
+class Interrupter {
+public:
+	explicit Interrupter(milliseconds pause)
+	{
+		struct sigaction action = {};
+		action.sa_handler = [](int) {}; // without SA_RESTART
+		sigaction(SIGURG, &action, nullptr);
+		thread = std::jthread([this, pause, whom = pthread_self()](const std::stop_token &stop) {
+			std::unique_lock lock(mutex);
+			while (!ended.wait_for(lock, stop, pause, [&] { return stop.stop_requested(); }))
+			{
+				interrupted = true;
+				pthread_kill(whom, SIGURG);
+			}
+		});
+	}
+	[[nodiscard]] bool has_interrupted() const { return interrupted; }
+
+private:
+	std::atomic<bool> interrupted = false;
+	std::mutex mutex;
+	std::condition_variable_any ended;
+	std::jthread thread;
+};
+
 class NatsSink final : public Sink {
 public:
 	NatsSink(Settings settings, SinkSettings common);
@@ -67,7 +98,9 @@ private:
 	void settle(std::vector<Acknowledgement> &acknowledgements);
 	void expire(Clock::time_point now);
 	void lose();
+	void close();
 	void connect(bool now);
+	void wait_before_connecting();
 	natsStatus open_connection();
 	natsStatus set(natsOptions *options);
 	[[nodiscard]] bool connected() const;
@@ -84,7 +117,8 @@ private:
 	// The thread's own.
 	Owned<natsConnection> connection;
 	Owned<natsSubscription> replies; // goes before the connection
-	std::string inbox;               // and the number of a message: where it is acknowledged
+	std::vector<std::string> discovered;
+	std::string inbox; // and the number of a message: where it is acknowledged
 	struct Open {
 		uint64_t ticket;
 		Clock::time_point deadline;
@@ -163,11 +197,8 @@ NatsSink::run()
 		expire(Clock::now());
 		if (mail.disconnected)
 			lose();
-		if (mail.closed)
-		{
-			replies.reset();
-			connection.reset();
-		}
+		if (connection != nullptr && natsConnection_IsClosed(connection.get()))
+			close();
 		if (mail.stopping)
 			break;
 		if (connection == nullptr)
@@ -225,6 +256,31 @@ NatsSink::lose()
 		answers->answer(one.ticket, why);
 }
 
+// The servers of the cluster that it told of are tried, too, from now on.
+void
+NatsSink::close()
+{
+	char **found = nullptr;
+	int count = 0;
+
+	if (natsConnection_GetDiscoveredServers(connection.get(), &found, &count) == NATS_OK)
+		discovered.assign(found, found + count);
+	for (int i = 0; i < count; i++)
+		free(found[i]);
+	free(found);
+	replies.reset();
+	connection.reset();
+	wait_before_connecting();
+}
+
+void
+NatsSink::wait_before_connecting()
+{
+	auto jitter = std::uniform_int_distribution<milliseconds::rep>(0, next_pause.count() / 4)(random);
+	next_connect = Clock::now() + next_pause + milliseconds(jitter);
+	next_pause = std::clamp(next_pause * 2, first_pause, longest_pause);
+}
+
 bool
 NatsSink::connected() const
 {
@@ -252,7 +308,7 @@ NatsSink::connect(bool now)
 	natsStatus status = open_connection();
 	if (status == NATS_OK)
 	{
-		next_pause = milliseconds(0);
+		next_pause = first_pause;
 		log(Level::info, "connected to NATS", {{"sink", common.name}});
 		return;
 	}
@@ -264,9 +320,7 @@ NatsSink::connect(bool now)
 	last_failure = failure(code_of(status), std::string(said));
 	replies.reset();
 	connection.reset();
-	auto jitter = std::uniform_int_distribution<milliseconds::rep>(0, next_pause.count() / 4)(random);
-	next_connect = Clock::now() + next_pause + milliseconds(jitter);
-	next_pause = std::clamp(next_pause * 2, first_pause, longest_pause);
+	wait_before_connecting();
 	log(Level::warning, "cannot connect to NATS: " + last_failure.text,
 		{{"sink", common.name}, {"code", last_failure.code}});
 }
@@ -281,7 +335,12 @@ NatsSink::open_connection()
 		status = set(made);
 	natsConnection *connected = nullptr;
 	if (status == NATS_OK)
+	{
+		Interrupter interrupter(settings.connect_timeout);
 		status = natsConnection_Connect(&connected, made);
+		if (status == NATS_SSL_ERROR && interrupter.has_interrupted())
+			status = NATS_TIMEOUT;
+	}
 	connection.reset(connected);
 	char *name = nullptr;
 	natsSubscription *subscription = nullptr;
@@ -311,6 +370,8 @@ NatsSink::set(natsOptions *options)
 	std::vector<const char *> urls;
 	for (const Secret &url : settings.urls)
 		urls.push_back(url.reveal().c_str());
+	for (const std::string &url : discovered)
+		urls.push_back(url.c_str());
 	void *closure = mailbox->closure();
 
 	also(true, natsOptions_SetServers, urls.data(), static_cast<int>(urls.size()));
@@ -327,11 +388,8 @@ NatsSink::set(natsOptions *options)
 	also(true, natsOptions_SetWriteDeadline, static_cast<int64_t>(write_deadline.count()));
 	also(true, natsOptions_SetPingInterval, int64_t{5000}); // a server that hangs is found after two of them
 	also(true, natsOptions_SetMaxPingsOut, 2);
-	also(true, natsOptions_SetMaxReconnect, -1);
-	also(true, natsOptions_SetReconnectWait, static_cast<int64_t>(first_pause.count()));
-	also(true, natsOptions_SetReconnectJitter, int64_t{100}, int64_t{100});
+	also(true, natsOptions_SetAllowReconnect, false);
 	also(true, natsOptions_SetDisconnectedCB, on_disconnected, closure);
-	also(true, natsOptions_SetClosedCB, on_closed, closure);
 	return status;
 }
 

@@ -135,10 +135,4 @@ on_disconnected(natsConnection *, void *closure) noexcept
 	tell(closure, [](Mail &mail) { mail.disconnected = true; });
 }
 
-void
-on_closed(natsConnection *, void *closure) noexcept
-{
-	tell(closure, [](Mail &mail) { mail.disconnected = mail.closed = true; });
-}
-
 } // namespace relay::nats

@@ -39,7 +39,6 @@ struct Mail {
 	std::vector<std::function<void()>> questions; // for the sink's thread
 	std::vector<Acknowledgement> acknowledgements;
 	bool disconnected = false; // what was open then will not be acknowledged
-	bool closed = false;       // the library has given up
 	bool stopping = false;
 };
 
@@ -76,7 +75,6 @@ private:
 // Callbacks of the library. A reply comes to a subject whose last token is the message's number.
 void on_reply(natsConnection *, natsSubscription *, natsMsg *message, void *closure) noexcept;
 void on_disconnected(natsConnection *, void *closure) noexcept;
-void on_closed(natsConnection *, void *closure) noexcept;
 
 Answer failure(const std::string &code, const std::string &text);
 

@@ -11,6 +11,7 @@
 #   cut                          all connections are reset at once
 #   cut_after(BYTES, DIRECTION)  after so many bytes more ('up', which is the default, or 'down'), counted over all
 #                                connections together, all are reset; with that, once
+#   swallow_after(BYTES, DIRECTION)  of each connection so many bytes pass ('up' or 'down'), and what comes then is dropped
 #   slow(RATE)                   each connection carries so many bytes a second to the client
 #   resume                       as in the beginning; what a hole held back is sent
 #   stats                        accepted, open, up, down (bytes that were forwarded), cuts
@@ -46,7 +47,7 @@ sub cut { my ($self) = @_; return $self->tell(do => 'cut'); }
 sub resume { my ($self) = @_; return $self->{pid} ? $self->tell(do => 'resume') : 1; }
 sub stats { my ($self) = @_; return $self->tell(do => 'stats'); }
 sub cut_after { my ($self, $bytes, $direction) = @_; return $self->tell(do => 'cut_after', bytes => $bytes, direction => $direction // 'up'); }
-
+sub swallow_after { my ($self, $bytes, $direction) = @_; return $self->tell(do => 'swallow', bytes => $bytes, direction => $direction); }
 sub slow { my ($self, $rate) = @_; return $self->tell(do => 'slow', rate => $rate); }
 
 sub wait_stats

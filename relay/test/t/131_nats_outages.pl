@@ -1,7 +1,7 @@
 # The relay with a real NATS server that dies, is away, hangs, or has its connections cut, under load; and a relay that dies thirty times.
 #
 # Proves: after kill -9 of the server, ten times, and an outage of more than every lease, connections that end in the middle of a frame, acknowledgements that
-# are lost, a server that accepts connections and never answers, and kill -9 of the relay at random moments, all messages are there, each as often as
+# are lost, a server that accepts connections and never answers, or never the handshake of TLS, and kill -9 of the relay at random moments, all messages are there, each as often as
 # the ledger says, and none of them is a dead letter; no consumer of an ordered queue sees k after k + 1 for the first time; what the relay
 # sends again under the same Nats-Msg-Id is stored once, and with a shorter memory of the stream as often as it arrives.
 use strict;
@@ -145,6 +145,41 @@ cmp_ok(sql(q{SELECT count(*) FROM outbox.attempts JOIN outbox.messages USING (ou
 cmp_ok(sql(q{SELECT max(attempt_no) FROM outbox.attempts JOIN outbox.messages USING (outbox_id) WHERE event_type <> 'lives'}), '<', 10, 'nothing of this costs many attempts');
 $relay->signal('TERM');
 is($relay->wait_end, 0, 'TERM: exit status 0');
+
+# ---------------------------------------------------------------- a handshake of TLS that is not answered
+
+my $secured = start_nats(tls => 1);
+my $before = start_proxy(port => $secured->port);
+my $config = relay_config($node, <<"END", poll_interval => '"100ms"');
+[sink.nats]
+type = "nats"
+url = "tls://localhost:${\ $before->port}"
+ca = "${\ test_ca()->{ca}}"
+timeout = "2s"
+connect_timeout = "500ms"
+END
+
+$secured->stream('secured', subjects => ['events.secured']);
+$before->swallow_after(0, 'up');
+check_names($config, {}, nats => 'NATS_TIMEOUT');
+$relay = start_relay($config);
+sql(q{SELECT outbox.enqueue('secured', to_jsonb(n)) FROM generate_series(1, 20) n});
+wait_failure('secured');
+$before->resume;
+wait_until_done($node);
+# The next one is not the first connection.
+$before->swallow_after(100, 'up');
+$before->cut;
+sql(q{SELECT outbox.enqueue('secured', to_jsonb(n)) FROM generate_series(21, 40) n});
+$relay->wait_log(qr/cannot connect.*code=NATS_TIMEOUT(?s:.*lost.*)cannot connect.*code=NATS_TIMEOUT/);
+$before->resume;
+wait_until_done($node);
+proven($node, 'a handshake that is not answered', [ map { $_->{headers}{outbox_id} } $secured->messages('secured') ], where => "event_type = 'secured'");
+$before->swallow_after(0, 'up');
+$before->cut;
+$relay->wait_log(qr/lost(?s:.*)lost/);
+$relay->signal('TERM');
+is($relay->wait_end, 0, '... TERM: exit status 0');
 is(sql(q{SELECT count(*) FROM outbox.dead}), '0', 'no dead letters');
 consistent($node, 'consistent');
 $node->stop('fast');

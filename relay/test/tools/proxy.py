@@ -45,8 +45,14 @@ class Link:
 
     async def pipe(self, direction, source, sink):
         loop = asyncio.get_running_loop()
+        passed = 0
         while True:
             data = await loop.sock_recv(source, 65536)
+            if data and direction in self.proxy.most:
+                data = data[:self.proxy.most[direction] - passed]
+                passed += len(data)
+                if not data:
+                    continue
             await self.proxy.may_pass[direction].wait()
             if not data:
                 sink.shutdown(socket.SHUT_WR)
@@ -73,7 +79,7 @@ class Proxy:
         self.port, self.target, self.listener, self.accepting = port, target, None, None
         self.links, self.cutting, self.rate = set(), None, None
         self.may_pass = {"up": asyncio.Event(), "down": asyncio.Event()}
-        self.left = {"up": None, "down": None}
+        self.left, self.most = {"up": None, "down": None}, {}
         self.stats = {"accepted": 0, "up": 0, "down": 0, "cuts": 0}
         self.resume()
 
@@ -96,7 +102,7 @@ class Proxy:
             self.links.add(Link(self, client))
 
     def resume(self):
-        self.left = {"up": None, "down": None}
+        self.left, self.most = {"up": None, "down": None}, {}
         self.rate = None
         for event in self.may_pass.values():
             event.set()
@@ -138,6 +144,8 @@ class Proxy:
             self.target = request["target"]
         elif do == "hole":
             self.hole(request["directions"])
+        elif do == "swallow":
+            self.most[request["direction"]] = request["bytes"]
         elif do == "slow":
             self.rate = request["rate"]
         elif do == "cut_after":
