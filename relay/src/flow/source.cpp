@@ -308,7 +308,8 @@ Source::read_rights()
 {
 	orderings_at = Clock::now();
 	listener->send("SELECT c.relname::text, pg_catalog.has_table_privilege(c.oid, 'SELECT') FROM pg_catalog.pg_class c "
-				   "WHERE c.relnamespace = pg_catalog.to_regnamespace('outbox') AND c.relname IN ('queues', 'status')",
+				   "WHERE c.relnamespace OPERATOR(pg_catalog.=) pg_catalog.to_regnamespace('outbox') "
+				   "AND c.relname IN ('queues', 'status')",
 				   {}, [this](Rows rows) {
 					   readable.clear();
 					   for (int row = 0; rows.ok() && row < rows.count(); row++)

@@ -106,12 +106,13 @@ private:
 constexpr std::string_view arguments_before = "(uuid[],text[],text[],text[],text[],bigint[],",
 						   arguments_after = "[],jsonb[],timestamptz[])";
 
-// The name is parsed as an identifier by regprocedure, and quoted by format().
+// The name is parsed as an identifier by regprocedure, and quoted by format(). For oid and regprocedure pg_catalog has
+// no operator of its own, so that a schema of the search path may have one that fits better.
 const std::string look_up =
 	"SELECT pg_catalog.format('%I.%I', n.nspname, p.proname), t.type,"
 	" pg_catalog.has_function_privilege(p.oid, 'EXECUTE') AND pg_catalog.has_schema_privilege(n.oid, 'USAGE')"
 	" FROM pg_catalog.unnest('{jsonb,text,bytea}'::text[]) WITH ORDINALITY AS t(type, preference)"
-	" JOIN pg_catalog.pg_proc p ON p.oid = pg_catalog.to_regprocedure($1 || '" +
+	" JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) pg_catalog.to_regprocedure($1 || '" +
 	std::string(arguments_before) + "' || t.type || '" + std::string(arguments_after) +
 	"')"
 	" JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace"

@@ -1,7 +1,7 @@
 # The sink postgres, and what a role or a database may have set for its sessions.
 #
 # Proves: with array_nulls off, NULL stays NULL, in the ledger and for the function; idle_session_timeout ends no session of the
-# relay; what is more than a server takes in one statement is handed over in several; a server that does not take what it is sent keeps the
+# relay; operators that another role made in a schema of the search path are not called; what is more than a server takes in one statement is handed over in several; a server that does not take what it is sent keeps the
 # relay from ending no longer than it says.
 use strict;
 use warnings;
@@ -34,6 +34,16 @@ $do->(q{
 		INSERT INTO public.taken SELECT id, type, aggregate, key, pg_current_xact_id()
 		FROM unnest(event_ids, event_types, aggregate_ids, partition_keys) AS event(id, type, aggregate, key)
 	$$;
+	CREATE TABLE lured (who text);
+	CREATE ROLE guest;
+	GRANT INSERT ON lured TO PUBLIC;
+	GRANT CREATE, USAGE ON SCHEMA public TO guest;
+	SET ROLE guest;
+	CREATE FUNCTION lure(oid, regprocedure) RETURNS boolean LANGUAGE sql AS 'INSERT INTO public.lured VALUES (current_user); SELECT $1 OPERATOR(pg_catalog.=) $2::oid';
+	CREATE FUNCTION lure(oid, regnamespace) RETURNS boolean LANGUAGE sql AS 'INSERT INTO public.lured VALUES (current_user); SELECT $1 OPERATOR(pg_catalog.=) $2::oid';
+	CREATE OPERATOR = (LEFTARG = oid, RIGHTARG = regprocedure, FUNCTION = lure);
+	CREATE OPERATOR = (LEFTARG = oid, RIGHTARG = regnamespace, FUNCTION = lure);
+	RESET ROLE;
 	ALTER ROLE relay SET array_nulls = off;
 	ALTER ROLE relay SET idle_session_timeout = '200ms'});
 
@@ -52,6 +62,7 @@ wait_until_done($node);
 is($do->(q{
 		SELECT a.state, error_code, count(*) FROM outbox.attempts a JOIN outbox.messages USING (outbox_id)
 		WHERE event_type = 'discarded' GROUP BY 1, 2 ORDER BY 1}), "DISPATCHED||150\nFAILED|ILLEGAL_HEADER|150", '... and in the ledger');
+is($do->('SELECT string_agg(DISTINCT who, \',\') FROM lured'), '', 'no operator of another role is called');
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 3 FROM pg_stat_activity WHERE usename = 'relay' AND clock_timestamp() - state_change > '1 s'}),
 	'idle_session_timeout ends no session');
 
