@@ -259,44 +259,69 @@ wait_for_holder(TransactionId holder, Wait wait)
 	return Changed::outdated;
 }
 
+bool
+is_leased(const Successor &next)
+{
+	return next.row != nullptr ? next.row->leased : next.open;
+}
+
+// The messages that are leased behind the place, in the order of the key.
+Changed
+find_run(Call *call, KeyPlace place, Wait wait, List **run)
+{
+	for (;;)
+	{
+		Successor next = successor(call, place);
+
+		CHECK_FOR_INTERRUPTS();
+		if (!is_leased(next))
+			return Changed::done;
+		if (next.open)
+			return wait_for_holder(next.holder, wait);
+		*run = lappend(*run, next.row);
+		place.sequence_id = next.row->sequence_id;
+	}
+}
+
+Changed
+give_back_one(Call *call, PendingRow *row, Wait wait)
+{
+	const text *holder = row->claimed_by;
+	Changed changed;
+
+	clear_lease(row);
+	changed = store(call, row, wait);
+	if (changed == Changed::done)
+		note_audited(call, {Audited::released, row->queue, holder, row->id, row->attempt_count + 1});
+	return changed;
+}
+
 } // namespace
 
+// The last of the run first: where another transaction holds one of them after all, those before it are still leased,
+// and the next look finds the rest of the run behind them.
 Changed
 release_run(Call *call, PendingRow *row, Wait wait)
 {
 	KeyPlace place = {row->queue, row->partition_key, row->sequence_id};
-	bool held = false;
+	List *run = NIL;
+	Successor next;
+	Changed changed;
 
 	if (!has_turn(call, row))
 		return Changed::done;
-	for (;;)
-	{
-		Successor next = successor(call, place);
-		const text *holder;
-		Changed changed;
-
-		CHECK_FOR_INTERRUPTS();
-		if (next.row == nullptr ? !next.open : !next.row->leased)
-			return Changed::done;
-		if (next.open)
-			return wait_for_holder(next.holder, wait);
-		// What is behind a row that was changed since may be another claim's.
-		if (!held)
-		{
-			changed = hold(call, row, wait);
-			if (changed != Changed::done)
-				return changed;
-			held = true;
-			continue;
-		}
-		place.sequence_id = next.row->sequence_id;
-		holder = next.row->claimed_by;
-		clear_lease(next.row);
-		changed = store(call, next.row, wait);
-		if (changed != Changed::done)
-			return changed;
-		note_audited(call, {Audited::released, row->queue, holder, next.row->id, next.row->attempt_count + 1});
-	}
+	next = successor(call, place);
+	if (!is_leased(next))
+		return Changed::done;
+	if (next.open)
+		return wait_for_holder(next.holder, wait);
+	// What is behind a row that was changed since may be another claim's.
+	changed = hold(call, row, wait);
+	if (changed == Changed::done)
+		changed = find_run(call, place, wait, &run);
+	for (int i = list_length(run) - 1; i >= 0 && changed == Changed::done; i--)
+		changed = give_back_one(call, static_cast<PendingRow *>(list_nth(run, i)), wait);
+	return changed;
 }
 
 // ---- settling

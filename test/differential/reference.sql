@@ -366,34 +366,43 @@ EXCEPTION WHEN SQLSTATE 'LEFT0' THEN
 	RETURN false;
 END $$;
 
--- Likewise.
-CREATE FUNCTION model.give_back(p model.pending) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Waits for the row, but does not hold it.
+CREATE FUNCTION model.wait_for(id uuid) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-	UPDATE model.pending x SET claimed_by = NULL, claimed_at = NULL, lease_token = NULL, lease_expires_at = NULL
-	WHERE x.outbox_id = p.outbox_id AND x.lease_token = p.lease_token;
-	IF NOT FOUND THEN RAISE SQLSTATE 'LEFT0'; END IF;
-	RETURN true;
+	PERFORM FROM model.pending x WHERE x.outbox_id = id FOR UPDATE;
+	RAISE SQLSTATE 'LEFT0';
 EXCEPTION WHEN SQLSTATE 'LEFT0' THEN
-	RETURN false;
+	NULL;
 END $$;
 
 -- Before a message loses its lease and stays in front of its key, those that are leased behind it are given back
--- untried, while its own row is held. False: another session holds one of them.
+-- untried, while its own row is held. False: another session holds one of them, and none is given back.
 CREATE FUNCTION model.release_run(p model.pending, may_wait boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-	behind model.pending := p;
+	behind model.pending;
+	run model.pending[];
 	held boolean := NOT may_wait;
 BEGIN
 	WHILE model.is_ordered(p) LOOP
-		behind := model.next_of(p.queue, p.partition_key, behind.sequence_id);
+		behind := model.next_of(p.queue, p.partition_key, p.sequence_id);
 		EXIT WHEN behind.lease_token IS NULL;
-		IF NOT may_wait AND NOT model.try_lock(behind.outbox_id) THEN RETURN false; END IF;
 		IF NOT held AND model.is_free(behind.outbox_id) THEN
 			-- If not, who called looks at it again.
 			EXIT WHEN NOT model.hold(p);
 			held := true;
 		END IF;
-		IF NOT model.give_back(behind) THEN behind := p; END IF;
+		run := '{}';
+		WHILE behind.lease_token IS NOT NULL AND model.is_free(behind.outbox_id) LOOP
+			run := run || behind;
+			behind := model.next_of(p.queue, p.partition_key, behind.sequence_id);
+		END LOOP;
+		IF behind.lease_token IS NULL THEN
+			UPDATE model.pending x SET claimed_by = NULL, claimed_at = NULL, lease_token = NULL, lease_expires_at = NULL
+			FROM unnest(run) r WHERE x.outbox_id = r.outbox_id;
+			EXIT;
+		END IF;
+		IF NOT may_wait THEN RETURN false; END IF;
+		PERFORM model.wait_for(behind.outbox_id);
 	END LOOP;
 	RETURN true;
 END $$;
@@ -403,7 +412,7 @@ CREATE FUNCTION model.is_run_free(p model.pending) RETURNS boolean LANGUAGE plpg
 DECLARE
 	behind model.pending := model.next_of(p.queue, p.partition_key, p.sequence_id);
 BEGIN
-	RETURN NOT model.is_ordered(p) OR behind.lease_token IS NULL OR model.try_lock(behind.outbox_id);
+	RETURN NOT model.is_ordered(p) OR behind.lease_token IS NULL OR model.is_free(behind.outbox_id);
 END $$;
 
 CREATE FUNCTION model.blocks_key(p model.pending) RETURNS boolean LANGUAGE sql AS
