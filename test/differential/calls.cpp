@@ -722,8 +722,10 @@ random_queue_call(Random &random)
 			add_settings(random, call, false);
 			if (random.chance(5))
 				call.arguments.emplace_back("ordering", random.pick({"'numbered'", "'none'", "'fifo'"}));
-			if (random.chance(10))
-				call.arguments.emplace_back("on_dead_head", random.pick({"'block'", "'block'", "'continue'"}));
+			// Often, so that in each run some queue blocks for a while.
+			if (random.chance(40))
+				call.arguments.emplace_back("on_dead_head",
+											random.pick({"'block'", "'block'", "'block'", "'continue'"}));
 			if (random.chance(10))
 				call.arguments.emplace_back("paused", random.pick({"true", "false"}));
 			break;
