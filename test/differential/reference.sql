@@ -344,6 +344,7 @@ BEGIN
 	RETURN FOUND;
 END $$;
 
+-- Likewise, but it is not held.
 CREATE FUNCTION model.is_free(id uuid) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
 	IF model.try_lock(id) THEN RAISE SQLSTATE 'LEFT0'; END IF;
